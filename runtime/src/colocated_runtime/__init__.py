@@ -1,0 +1,1 @@
+"""The runtime of a colocated RL job: contract, planner, launcher and worker."""

@@ -1,0 +1,275 @@
+"""`spec` of a ColocatedRLJob. The CRD is generated from these models; field docs are what `kubectl explain` prints.
+
+Bounds on every list, map and string keep CEL's cost budget (the API server estimates it from them).
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from colocated_runtime.contract.base import Contract
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Text = Annotated[str, StringConstraints(max_length=4096)]
+Uri = Annotated[str, StringConstraints(min_length=6, max_length=1024)]
+Quantity = Annotated[str, StringConstraints(max_length=32)]
+"""A Kubernetes quantity, such as 16Gi or 500m."""
+PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+
+class ModelShape(Contract):
+    """Facts of the model's config.json, for planning before the model can be read. Names as in transformers."""
+
+    hidden_size: PositiveInt
+    num_hidden_layers: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt
+    head_dim: PositiveInt | None = None
+    intermediate_size: PositiveInt
+    vocab_size: PositiveInt
+    tie_word_embeddings: bool = False
+    num_experts: int = Field(default=0, ge=0, le=4096)
+    num_experts_per_tok: int = Field(default=0, ge=0, le=4096)
+    moe_intermediate_size: int = Field(default=0, ge=0, le=1_000_000)
+
+
+class Model(Contract):
+    """The policy model."""
+
+    source: Uri = Field(description="hf://ORGANISATION/NAME, pvc://CLAIM/PATH or file:///PATH/IN/IMAGE.")
+    revision: Name | None = Field(default=None, description="Branch, tag or commit of an hf:// source.")
+    dtype: Literal["bfloat16", "float16", "float32"] = Field(
+        default="bfloat16", description="Of the trainer's and the engine's weights."
+    )
+    shape: ModelShape | None = Field(default=None, description="Facts of config.json, for planning before a pod runs.")
+    trust_remote_code: bool = Field(default=False, description="Run code that comes with the model. Off unless asked.")
+
+
+class Dataset(Contract):
+    """Prompts. Every column is passed to the reward functions."""
+
+    source: Uri = Field(
+        description="hf://ORGANISATION/NAME, pvc://CLAIM/PATH, file:///PATH (.json, .jsonl, .parquet, .csv or a saved"
+        " dataset's directory), or reasoning-gym://TASK?size=N&seed=N&OPTION=VALUE (tasks with verifiable answers)."
+    )
+    config: Name | None = Field(default=None, description="Configuration name of an hf:// dataset.")
+    split: Name = Field(default="train", description="Split, slices such as train[:1000] included.")
+    revision: Name | None = Field(default=None, description="Branch, tag or commit of an hf:// source.")
+    prompt_column: Name = Field(
+        default="prompt", description="Column with the prompt: text, or a list of chat messages. Ignored with promptTemplate."
+    )
+    prompt_template: Text | None = Field(
+        default=None, description="Builds the prompt of each row from its columns, e.g. 'Solve: {question}'."
+    )
+    system_prompt: Text | None = Field(default=None, description="Put before each prompt as the chat's system message.")
+    conversational: bool = Field(
+        default=True, description="Text prompts become a chat's user message, through the tokenizer's chat template."
+    )
+    max_samples: PositiveInt | None = Field(default=None, description="Use only the first rows.")
+
+
+class Evaluation(Contract):
+    """Mean reward of held-out prompts, decoded greedily by the same engine, before and after training."""
+
+    dataset: Dataset
+    every_steps: int = Field(
+        default=0, ge=0, le=1_000_000, description="Also during training, every so many steps; 0: only before and after."
+    )
+    max_prompts: int = Field(default=64, ge=1, le=100_000, description="Number of prompts.")
+
+
+class Reward(Contract):
+    """One reward: exactly one of name, function and model."""
+
+    name: Literal["reasoning_gym", "exact_match", "think_format"] | None = Field(
+        default=None,
+        description="Built-in. reasoning_gym: the task's own score of the answer. exact_match: 1 where the answer column"
+        " stands in the completion's last line or <answer>. think_format: 1 for <think>…</think> before the answer.",
+    )
+    function: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        default=None, description="module:function with TRL's signature: f(prompts, completions, **columns) -> list of floats."
+    )
+    config_map: Name | None = Field(default=None, description="ConfigMap whose keys are the function's Python files.")
+    model: Uri | None = Field(
+        default=None, description="hf://, pvc:// or file:// sequence-classification model that scores prompt + completion."
+    )
+    weight: float = Field(default=1.0, ge=-1000, le=1000, description="Factor in the sum of rewards.")
+
+
+class Lora(Contract):
+    """Low-rank adapters instead of full fine-tuning; PEFT's own names."""
+
+    r: int = Field(default=16, ge=1, le=1024)
+    lora_alpha: int = Field(default=32, ge=1, le=100_000)
+    lora_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    target_modules: list[Name] = Field(
+        default_factory=lambda: ["all-linear"], max_length=64, description="Module names, or all-linear alone."
+    )
+
+
+class Device(Contract):
+    """The device that the job expects."""
+
+    backend: Literal["cuda", "rocm", "cpu"] | None = Field(
+        default=None, description="Follows from resourceName unless said; cpu without GPUs."
+    )
+    product: Name | None = Field(
+        default=None, description="Value of the node label <vendor>/gpu.product; becomes node affinity."
+    )
+    memory: Quantity | None = Field(default=None, description="Memory of one device, e.g. 80Gi, for planning.")
+
+
+class Resources(Contract):
+    """CPU and memory of a pod. GPUs are set by gpusPerNode."""
+
+    requests: dict[Name, Quantity] = Field(default_factory=dict, max_length=16)
+    limits: dict[Name, Quantity] = Field(default_factory=dict, max_length=16)
+
+
+class Parallelism(Contract):
+    """How the model is spread over the ranks."""
+
+    tensor_parallel: int = Field(default=1, ge=1, le=64, description="Ranks that share one engine; divides the ranks of a node.")
+    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = Field(
+        default="none", description="How the trainer's states are sharded over the ranks."
+    )
+
+
+class Memory(Contract):
+    """How the GPU's memory is shared between training and generation."""
+
+    policy: Literal["Auto", "Manual"] = Field(default="Auto", description="Auto: the plan chooses. Manual: what is set here.")
+    gpu_memory_utilization: float | None = Field(default=None, gt=0.0, lt=1.0, description="The engine's share of the device.")
+    sleep_level: int | None = Field(default=None, ge=0, le=2, description="0: the engine keeps its memory while training.")
+    offload: Literal["none", "optimizer", "optimizerAndGradients"] | None = Field(
+        default=None, description="What goes to host memory while the engine generates."
+    )
+    headroom: Annotated[float, Field(ge=0.0, lt=0.9)] = Field(default=0.05, description="Share of the device left unplanned.")
+    host_pressure: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        default=0.9, description="MemoryPressure is reported above this share of the container's memory limit."
+    )
+
+
+class VolumeClaimTemplate(Contract):
+    """A claim that the operator creates for this job; it goes when the job's object is deleted."""
+
+    storage_class_name: Name | None = None
+    access_modes: list[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]] = Field(
+        default_factory=lambda: ["ReadWriteOnce"], min_length=1, max_length=3
+    )
+    storage: Quantity = Field(default="50Gi", description="Requested size.")
+
+
+class EmptyDir(Contract):
+    """The pod's own disk: checkpoints survive a crash of the worker, not the pod."""
+
+    size_limit: Quantity | None = None
+
+
+class Storage(Contract):
+    """Where checkpoints go: exactly one of claim, volumeClaimTemplate and emptyDir."""
+
+    claim: Name | None = Field(default=None, description="An existing PersistentVolumeClaim in the job's namespace.")
+    volume_claim_template: VolumeClaimTemplate | None = None
+    empty_dir: EmptyDir | None = None
+
+
+class CheckpointPolicy(Contract):
+    """Checkpoints are written aside, then renamed: a partial one is never resumed from."""
+
+    storage: Storage = Field(default_factory=lambda: Storage(empty_dir=EmptyDir()))
+    every_steps: int = Field(default=50, ge=1, le=1_000_000)
+    keep: int = Field(default=2, ge=1, le=1000, description="Complete checkpoints kept; the newest are.")
+
+
+class Restart(Contract):
+    """When a failed attempt is followed by another. Preemption and lost nodes are not counted."""
+
+    max_restarts: int = Field(default=3, ge=0, le=1000)
+    backoff_seconds: int = Field(default=10, ge=0, le=3600, description="Doubles with each counted restart, up to 10 minutes.")
+
+
+class Watchdog(Contract):
+    """When a silent job is taken for hung."""
+
+    stall_timeout_seconds: int = Field(default=1800, ge=10, le=604_800)
+    start_timeout_seconds: int = Field(default=3600, ge=10, le=604_800)
+
+
+class EnvVar(Contract):
+    """As in a pod: a value or a reference."""
+
+    name: Name
+    value: Text | None = None
+    value_from: dict[Name, Any] | None = Field(default=None, max_length=4)
+
+
+class Runtime(Contract):
+    """The pods."""
+
+    image: Annotated[str, StringConstraints(max_length=512)] | None = Field(
+        default=None, description="The operator's default unless set."
+    )
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    command: list[Text] = Field(
+        default_factory=list, max_length=64,
+        description="Runs instead of our worker, under the same launcher and torchrun.",
+    )  # fmt: skip
+    env: list[EnvVar] = Field(default_factory=list, max_length=128)
+    env_from: list[dict[Name, Any]] = Field(default_factory=list, max_length=32)
+    pod_template: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Merged over the pod that the operator builds: maps by key, containers and volumes by name."
+        " A change takes effect with the next attempt.",
+    )
+
+
+class JobSpec(Contract):
+    """A colocated RL job: TRL trains and vLLM generates in the same processes on the same GPUs."""
+
+    algorithm: Literal["grpo", "rloo"] = "grpo"
+    model: Model | None = None
+    dataset: Dataset | None = None
+    evaluation: Evaluation | None = None
+    rewards: list[Reward] = Field(default_factory=list, max_length=16)
+    trainer: dict[str, Any] = Field(
+        default_factory=dict, description="Options of TRL's GRPOConfig or RLOOConfig, under TRL's own names."
+    )
+    lora: Lora | None = None
+    nodes: int = Field(default=1, ge=1, le=1024, description="Pods, one a node.")
+    gpus_per_node: int = Field(default=0, ge=0, le=64, description="GPUs of a pod, one rank each. 0: a job on CPUs.")
+    resource_name: Name = Field(default="nvidia.com/gpu", description="Extended resource of the GPUs.")
+    processes_per_node: int | None = Field(default=None, ge=1, le=64, description="Ranks of a pod where there are no GPUs.")
+    device: Device = Field(default_factory=Device)
+    resources: Resources = Field(default_factory=Resources)
+    parallelism: Parallelism = Field(default_factory=Parallelism)
+    memory: Memory = Field(default_factory=Memory)
+    checkpoint: CheckpointPolicy = Field(default_factory=CheckpointPolicy)
+    restart: Restart = Field(default_factory=Restart)
+    watchdog: Watchdog = Field(default_factory=Watchdog)
+    suspend: bool = Field(default=False, description="Save, then free the GPUs; false again resumes from the checkpoint.")
+    active_deadline_seconds: PositiveInt | None = Field(default=None, description="Of the whole job, from its first attempt.")
+    ttl_seconds_after_finished: int | None = Field(
+        default=None, ge=0, le=315_360_000,
+        description="Then Jobs, Services and ConfigMaps are removed, never this object.",
+    )  # fmt: skip
+    runtime: Runtime = Field(default_factory=Runtime)
+
+    @property
+    def ranks_per_node(self) -> int:
+        """One rank a GPU; processesPerNode (default 1) without GPUs."""
+        return self.gpus_per_node or self.processes_per_node or 1
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole job."""
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def backend(self) -> Literal["cuda", "rocm", "cpu"]:
+        """The device's backend: said, or following from the GPUs that are asked for."""
+        if self.device.backend:
+            return self.device.backend
+        if not self.gpus_per_node:
+            return "cpu"
+        return "rocm" if self.resource_name.startswith("amd.com/") else "cuda"

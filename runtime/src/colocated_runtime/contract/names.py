@@ -1,0 +1,56 @@
+"""Every name that two parts must agree on: the API, labels, objects, ports, paths and environment variables."""
+
+GROUP = "rl.colocated.dev"
+VERSION = "v1alpha1"
+KIND = "ColocatedRLJob"
+PLURAL = "colocatedrljobs"
+SINGULAR = "colocatedrljob"
+SHORT_NAME = "crj"
+
+LABEL_JOB = f"{GROUP}/job"
+"""Name of the ColocatedRLJob; on every object that the operator creates."""
+LABEL_JOB_UID = f"{GROUP}/job-uid"
+LABEL_ATTEMPT = f"{GROUP}/attempt"
+ANNOTATION_RESTARTS = f"{GROUP}/restart-count"
+"""On each Job: counted restarts before this attempt, so that a wiped status can be rebuilt."""
+ANNOTATION_GENERATION = f"{GROUP}/generation"
+"""On each Job: metadata.generation of the ColocatedRLJob from which it was made."""
+QUEUE_LABEL_PREFIX = "kueue.x-k8s.io/"
+
+NAME_MAX = 40
+"""Longest name of a ColocatedRLJob (CEL enforces it), so that every derived name stays a DNS label."""
+
+CONTAINER = "colocated"
+REPORT_PORT = 8471
+"""Where the launcher serves GET /report and GET /healthz."""
+RENDEZVOUS_PORT = 29500
+
+ATTEMPT_FILE = "/etc/colocated/attempt.json"
+"""The attempt's description (`contract.attempt.Attempt`), from the ConfigMap's key of the same base name."""
+ATTEMPT_KEY = "attempt.json"
+STORAGE_DIR = "/storage"
+"""Where the checkpoint volume is mounted."""
+STATE_DIR = "/state"
+"""Small emptyDir for what launcher and worker tell each other; survives a container kill, not the pod."""
+SCRATCH_DIR = "/scratch"
+"""emptyDir for HOME, caches and temporary files: the root file system is read-only."""
+REWARDS_DIR = "/etc/colocated/rewards"
+"""Reward ConfigMaps are mounted at REWARDS_DIR/<ConfigMap's name>; each is put on sys.path."""
+VOLUMES_DIR = "/volumes"
+"""A claim named by a pvc:// source is mounted read-only at VOLUMES_DIR/<claim's name>."""
+TERMINATION_LOG = "/dev/termination-log"
+
+ENV_ATTEMPT_FILE = "COLOCATED_ATTEMPT_FILE"
+ENV_STATE_DIR = "COLOCATED_STATE_DIR"
+ENV_STORAGE_DIR = "COLOCATED_STORAGE_DIR"
+ENV_NODE_INDEX = "JOB_COMPLETION_INDEX"
+
+
+def job_key(name: str, uid: str) -> str:
+    """`<name>-<first 5 of uid>`: never equal to that of a job deleted and created again under the same name."""
+    return f"{name}-{uid[:5]}"
+
+
+def attempt_name(name: str, uid: str, attempt: int) -> str:
+    """Name of the Job and of the ConfigMap of one attempt."""
+    return f"{job_key(name, uid)}-{attempt}"

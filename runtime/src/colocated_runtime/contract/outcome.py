@@ -1,0 +1,47 @@
+"""How an attempt can end, and what follows from it (docs/reliability.md has the table in words)."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Outcome(StrEnum):
+    """The end of one attempt. The names appear in status, Events and metrics."""
+
+    COMPLETE = "Complete"
+    DEVICE_OUT_OF_MEMORY = "DeviceOutOfMemory"
+    HOST_OUT_OF_MEMORY = "HostOutOfMemory"
+    PREEMPTED = "Preempted"
+    NODE_LOST = "NodeLost"
+    HUNG = "Hung"
+    WEIGHTS_STALE = "WeightsStale"
+    USER_ERROR = "UserError"
+    TRANSIENT = "Transient"
+    CRASH = "Crash"
+    IMAGE_ERROR = "ImageError"
+    BAD_PLAN = "BadPlan"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+
+class Verdict(NamedTuple):
+    """What the operator does after an outcome."""
+
+    restart: bool
+    counted: bool
+    """Whether a restart counts against spec.restart.maxRestarts."""
+
+
+VERDICTS: dict[Outcome, Verdict] = {
+    Outcome.COMPLETE: Verdict(restart=False, counted=False),
+    Outcome.DEVICE_OUT_OF_MEMORY: Verdict(restart=True, counted=True),
+    Outcome.HOST_OUT_OF_MEMORY: Verdict(restart=True, counted=True),
+    Outcome.PREEMPTED: Verdict(restart=True, counted=False),
+    Outcome.NODE_LOST: Verdict(restart=True, counted=False),
+    Outcome.HUNG: Verdict(restart=True, counted=True),
+    Outcome.WEIGHTS_STALE: Verdict(restart=False, counted=False),
+    Outcome.USER_ERROR: Verdict(restart=False, counted=False),
+    Outcome.TRANSIENT: Verdict(restart=True, counted=True),
+    Outcome.CRASH: Verdict(restart=True, counted=True),
+    Outcome.IMAGE_ERROR: Verdict(restart=False, counted=False),
+    Outcome.BAD_PLAN: Verdict(restart=False, counted=False),
+    Outcome.DEADLINE_EXCEEDED: Verdict(restart=False, counted=False),
+}

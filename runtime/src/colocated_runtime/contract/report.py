@@ -1,0 +1,167 @@
+"""What worker ranks tell the launcher, and the launcher tells the operator. Times are Unix seconds, sizes bytes."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from colocated_runtime.contract.base import Message
+from colocated_runtime.contract.outcome import Outcome
+
+TERMINATION_LIMIT = 4096
+"""Kubernetes keeps this many bytes of a container's termination message."""
+
+
+class Stage(StrEnum):
+    """Where the launcher of one pod stands."""
+
+    FETCHING = "Fetching"
+    WAITING = "Waiting"  # for the other nodes' launchers
+    STARTING = "Starting"  # imports, model, engine
+    RUNNING = "Running"
+    STOPPING = "Stopping"  # SIGTERM seen
+    FINISHED = "Finished"
+
+
+class Phase(StrEnum):
+    """What the ranks are doing: the states of the memory scheduler."""
+
+    START = "Start"
+    ROLLOUT = "Rollout"
+    SCORE = "Score"
+    TRAIN = "Train"
+    SYNC = "Sync"
+    CHECKPOINT = "Checkpoint"
+    EVALUATE = "Evaluate"
+
+
+class Progress(Message):
+    """`step` counts optimizer steps, resumed ones included."""
+
+    step: int = 0
+    total_steps: int = 0
+    eta_seconds: float | None = None
+
+
+class PhasePeak(Message):
+    """The largest use seen in one phase; device bytes are the most loaded device's of this pod."""
+
+    device_bytes: int = 0
+    host_bytes: int = 0
+
+
+class Pressure(Message):
+    """One memory-pressure event. `sequence` grows by one an event and pod, so that a reader can tell new ones."""
+
+    sequence: int
+    time: float
+    kind: str  # Host | Device
+    phase: Phase | None = None
+    used_bytes: int = 0
+    limit_bytes: int = 0
+    message: str = ""
+
+
+class Checkpoint(Message):
+    """A complete checkpoint: its manifest exists and its directory has its final name."""
+
+    step: int
+    uri: str
+    time: float
+    size_bytes: int = 0
+
+
+class Evaluation(Message):
+    """Mean reward over held-out prompts, greedy; the interval is the 95 % one of the mean."""
+
+    step: int
+    mean: float
+    low: float
+    high: float
+    prompts: int
+
+
+class Weights(Message):
+    """Whether the engine samples from the trainer's weights."""
+
+    in_sync: bool
+    step: int
+    log_probability_difference: float | None = None
+    message: str = ""
+
+
+class RankState(Message):
+    """One worker rank's own file, `<state dir>/rank-<global rank>.json`; replaced atomically, read by the launcher."""
+
+    rank: int
+    pid: int
+    updated: float
+    phase: Phase = Phase.START
+    phase_since: float = 0.0
+    progress: Progress = Progress()
+    metrics: dict[str, float] = Field(default_factory=dict)
+    throughput: dict[str, float] = Field(default_factory=dict)
+    peaks: dict[Phase, PhasePeak] = Field(default_factory=dict)
+    pressure: list[Pressure] = Field(default_factory=list)
+    checkpoints: list[Checkpoint] = Field(default_factory=list)
+    checkpoint_error: str = ""
+    evaluations: list[Evaluation] = Field(default_factory=list)
+    weights: Weights | None = None
+    resumed_from_step: int | None = None
+    model_uri: str = ""
+    """The final model directory; set once training is done and the directory is complete."""
+    outcome: Outcome | None = None
+    """The rank's own word on how it ended; None while it runs or if it could not say."""
+    message: str = ""
+    traceback: str = ""
+
+
+class Report(Message):
+    """GET /report of one pod's launcher. Fields of the ranks are merged: rank 0's word, the largest peak."""
+
+    name: str
+    uid: str
+    attempt: int
+    node: int
+    stage: Stage
+    started: float
+    updated: float
+    message: str = ""
+    phase: Phase | None = None
+    progress: Progress = Progress()
+    metrics: dict[str, float] = Field(default_factory=dict)
+    throughput: dict[str, float] = Field(default_factory=dict)
+    peaks: dict[Phase, PhasePeak] = Field(default_factory=dict)
+    pressure: list[Pressure] = Field(default_factory=list)
+    checkpoints: list[Checkpoint] = Field(default_factory=list)
+    checkpoint_error: str = ""
+    evaluations: list[Evaluation] = Field(default_factory=list)
+    weights: Weights | None = None
+    resumed_from_step: int | None = None
+    model_uri: str = ""
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    rank: int | None = None
+    """The rank that ended the attempt, where one did."""
+    traceback: str = ""
+    previous: "Report | None" = None
+    """The final report of the attempt before, found beside the checkpoints."""
+
+    def compact(self, limit: int = TERMINATION_LIMIT) -> str:
+        """JSON of at most `limit` bytes for the termination message: shortens the traceback, then the lists."""
+        small = self.model_copy(update={"previous": None, "traceback": self.traceback[-1500:]})
+        for update in (
+            {},
+            {"checkpoints": small.checkpoints[-2:], "pressure": small.pressure[-1:], "evaluations": small.evaluations[:1] + small.evaluations[-1:]},
+            {"traceback": small.traceback[-600:], "message": small.message[:600], "throughput": {}},
+            {"metrics": {}, "peaks": {}, "traceback": "", "pressure": []},
+        ):
+            small = small.model_copy(update=update)
+            text = small.model_dump_json(by_alias=True, exclude_defaults=True)
+            if len(text.encode()) <= limit:
+                return text
+        bare = Report(
+            name=self.name, uid=self.uid, attempt=self.attempt, node=self.node, stage=self.stage, started=self.started,
+            updated=self.updated, outcome=self.outcome, exit_code=self.exit_code, message=self.message[:300],
+            progress=self.progress,
+        )  # fmt: skip
+        return bare.model_dump_json(by_alias=True, exclude_defaults=True)

@@ -1,0 +1,1 @@
+"""Model shape + devices + settings → bytes per phase → chosen settings. Pure; no torch."""
