@@ -14,6 +14,7 @@ Text = Annotated[str, StringConstraints(max_length=4096)]
 Uri = Annotated[str, StringConstraints(min_length=6, max_length=1024)]
 Quantity = Annotated[str, StringConstraints(max_length=32)]
 """A Kubernetes quantity, such as 16Gi or 500m."""
+AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
 PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
@@ -56,14 +57,16 @@ class Dataset(Contract):
     split: Name = Field(default="train", description="Split, slices such as train[:1000] included.")
     revision: Name | None = Field(default=None, description="Branch, tag or commit of an hf:// source.")
     prompt_column: Name = Field(
-        default="prompt", description="Column with the prompt: text, or a list of chat messages. Ignored with promptTemplate."
+        default="prompt",
+        description="Column with the prompt: text, or a list of chat messages. Ignored with promptTemplate.",
     )
     prompt_template: Text | None = Field(
         default=None, description="Builds the prompt of each row from its columns, e.g. 'Solve: {question}'."
     )
     system_prompt: Text | None = Field(default=None, description="Put before each prompt as the chat's system message.")
     conversational: bool = Field(
-        default=True, description="Text prompts become a chat's user message, through the tokenizer's chat template."
+        default=True,
+        description="Text prompts become a chat's user message, through the tokenizer's chat template.",
     )
     max_samples: PositiveInt | None = Field(default=None, description="Use only the first rows.")
 
@@ -73,7 +76,10 @@ class Evaluation(Contract):
 
     dataset: Dataset
     every_steps: int = Field(
-        default=0, ge=0, le=1_000_000, description="Also during training, every so many steps; 0: only before and after."
+        default=0,
+        ge=0,
+        le=1_000_000,
+        description="Also during training, every so many steps; 0: only before and after.",
     )
     max_prompts: int = Field(default=64, ge=1, le=100_000, description="Number of prompts.")
 
@@ -83,15 +89,19 @@ class Reward(Contract):
 
     name: Literal["reasoning_gym", "exact_match", "think_format"] | None = Field(
         default=None,
-        description="Built-in. reasoning_gym: the task's own score of the answer. exact_match: 1 where the answer column"
-        " stands in the completion's last line or <answer>. think_format: 1 for <think>…</think> before the answer.",
+        description="Built-in. reasoning_gym: the task's own score of the answer. exact_match: 1 where the answer"
+        " column stands in the completion's last line or <answer>. think_format: 1 for <think>…</think> before the answer.",
     )
-    function: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
-        default=None, description="module:function with TRL's signature: f(prompts, completions, **columns) -> list of floats."
+    function: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = (
+        Field(
+            default=None,
+            description="module:function with TRL's signature: f(prompts, completions, **columns) -> list of floats.",
+        )
     )
     config_map: Name | None = Field(default=None, description="ConfigMap whose keys are the function's Python files.")
     model: Uri | None = Field(
-        default=None, description="hf://, pvc:// or file:// sequence-classification model that scores prompt + completion."
+        default=None,
+        description="hf://, pvc:// or file:// sequence-classification model that scores prompt + completion.",
     )
     weight: float = Field(default=1.0, ge=-1000, le=1000, description="Factor in the sum of rewards.")
 
@@ -103,7 +113,9 @@ class Lora(Contract):
     lora_alpha: int = Field(default=32, ge=1, le=100_000)
     lora_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     target_modules: list[Name] = Field(
-        default_factory=lambda: ["all-linear"], max_length=64, description="Module names, or all-linear alone."
+        default_factory=lambda: ["all-linear"],
+        max_length=64,
+        description="Module names, or all-linear alone.",
     )
 
 
@@ -129,7 +141,9 @@ class Resources(Contract):
 class Parallelism(Contract):
     """How the model is spread over the ranks."""
 
-    tensor_parallel: int = Field(default=1, ge=1, le=64, description="Ranks that share one engine; divides the ranks of a node.")
+    tensor_parallel: int = Field(
+        default=1, ge=1, le=64, description="Ranks that share one engine; divides the ranks of a node."
+    )
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = Field(
         default="none", description="How the trainer's states are sharded over the ranks."
     )
@@ -138,15 +152,24 @@ class Parallelism(Contract):
 class Memory(Contract):
     """How the GPU's memory is shared between training and generation."""
 
-    policy: Literal["Auto", "Manual"] = Field(default="Auto", description="Auto: the plan chooses. Manual: what is set here.")
-    gpu_memory_utilization: float | None = Field(default=None, gt=0.0, lt=1.0, description="The engine's share of the device.")
-    sleep_level: int | None = Field(default=None, ge=0, le=2, description="0: the engine keeps its memory while training.")
+    policy: Literal["Auto", "Manual"] = Field(
+        default="Auto", description="Auto: the plan chooses. Manual: what is set here."
+    )
+    gpu_memory_utilization: float | None = Field(
+        default=None, gt=0.0, lt=1.0, description="The engine's share of the device."
+    )
+    sleep_level: int | None = Field(
+        default=None, ge=0, le=2, description="0: the engine keeps its memory while training."
+    )
     offload: Literal["none", "optimizer", "optimizerAndGradients"] | None = Field(
         default=None, description="What goes to host memory while the engine generates."
     )
-    headroom: Annotated[float, Field(ge=0.0, lt=0.9)] = Field(default=0.05, description="Share of the device left unplanned.")
+    headroom: Annotated[float, Field(ge=0.0, lt=0.9)] = Field(
+        default=0.05, description="Share of the device left unplanned."
+    )
     host_pressure: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
-        default=0.9, description="MemoryPressure is reported above this share of the container's memory limit."
+        default=0.9,
+        description="MemoryPressure is reported above this share of the container's memory limit.",
     )
 
 
@@ -154,9 +177,7 @@ class VolumeClaimTemplate(Contract):
     """A claim that the operator creates for this job; it goes when the job's object is deleted."""
 
     storage_class_name: Name | None = None
-    access_modes: list[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]] = Field(
-        default_factory=lambda: ["ReadWriteOnce"], min_length=1, max_length=3
-    )
+    access_modes: list[AccessMode] = Field(default=["ReadWriteOnce"], min_length=1, max_length=3)
     storage: Quantity = Field(default="50Gi", description="Requested size.")
 
 
@@ -186,7 +207,9 @@ class Restart(Contract):
     """When a failed attempt is followed by another. Preemption and lost nodes are not counted."""
 
     max_restarts: int = Field(default=3, ge=0, le=1000)
-    backoff_seconds: int = Field(default=10, ge=0, le=3600, description="Doubles with each counted restart, up to 10 minutes.")
+    backoff_seconds: int = Field(
+        default=10, ge=0, le=3600, description="Doubles with each counted restart, up to 10 minutes."
+    )
 
 
 class Watchdog(Contract):
@@ -239,7 +262,9 @@ class JobSpec(Contract):
     nodes: int = Field(default=1, ge=1, le=1024, description="Pods, one a node.")
     gpus_per_node: int = Field(default=0, ge=0, le=64, description="GPUs of a pod, one rank each. 0: a job on CPUs.")
     resource_name: Name = Field(default="nvidia.com/gpu", description="Extended resource of the GPUs.")
-    processes_per_node: int | None = Field(default=None, ge=1, le=64, description="Ranks of a pod where there are no GPUs.")
+    processes_per_node: int | None = Field(
+        default=None, ge=1, le=64, description="Ranks of a pod where there are no GPUs."
+    )
     device: Device = Field(default_factory=Device)
     resources: Resources = Field(default_factory=Resources)
     parallelism: Parallelism = Field(default_factory=Parallelism)
@@ -247,8 +272,12 @@ class JobSpec(Contract):
     checkpoint: CheckpointPolicy = Field(default_factory=CheckpointPolicy)
     restart: Restart = Field(default_factory=Restart)
     watchdog: Watchdog = Field(default_factory=Watchdog)
-    suspend: bool = Field(default=False, description="Save, then free the GPUs; false again resumes from the checkpoint.")
-    active_deadline_seconds: PositiveInt | None = Field(default=None, description="Of the whole job, from its first attempt.")
+    suspend: bool = Field(
+        default=False, description="Save, then free the GPUs; false again resumes from the checkpoint."
+    )
+    active_deadline_seconds: PositiveInt | None = Field(
+        default=None, description="Of the whole job, from its first attempt."
+    )
     ttl_seconds_after_finished: int | None = Field(
         default=None, ge=0, le=315_360_000,
         description="Then Jobs, Services and ConfigMaps are removed, never this object.",

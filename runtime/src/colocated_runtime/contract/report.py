@@ -151,7 +151,11 @@ class Report(Message):
         small = self.model_copy(update={"previous": None, "traceback": self.traceback[-1500:]})
         for update in (
             {},
-            {"checkpoints": small.checkpoints[-2:], "pressure": small.pressure[-1:], "evaluations": small.evaluations[:1] + small.evaluations[-1:]},
+            {
+                "checkpoints": small.checkpoints[-2:],
+                "pressure": small.pressure[-1:],
+                "evaluations": small.evaluations[:1] + small.evaluations[-1:],
+            },
             {"traceback": small.traceback[-600:], "message": small.message[:600], "throughput": {}},
             {"metrics": {}, "peaks": {}, "traceback": "", "pressure": []},
         ):

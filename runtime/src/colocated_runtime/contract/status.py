@@ -72,7 +72,9 @@ class EvaluationStatus(Message):
 
 
 class OutputStatus(Message):
-    model: Long = Field(default="", description="URI of the final model directory; usable as another job's model.source.")
+    model: Long = Field(
+        default="", description="URI of the final model directory; usable as another job's model.source."
+    )
 
 
 class RestartStatus(Message):

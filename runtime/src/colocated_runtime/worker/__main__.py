@@ -1,0 +1,50 @@
+"""One rank, started by torchrun: `python -m colocated_runtime.worker`."""
+
+import logging
+import os
+import sys
+import traceback
+
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Progress
+from colocated_runtime.worker import environment
+from colocated_runtime.worker.errors import classify
+from colocated_runtime.worker.state import StateFile
+
+
+def main() -> int:
+    """Run the attempt; the rank's state file tells the outcome, the exit code is 0 for Complete and Preempted."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stdout)
+    paths = environment.paths(os.environ)
+    rank = environment.rank()
+    attempt = Attempt.model_validate_json(paths.attempt_file.read_text())
+    state = StateFile(paths.rank_file(rank), rank)
+    environment.prepare(os.environ, attempt.spec.backend)
+    try:
+        # Only now: torch, vLLM and TRL read the environment when they are imported.
+        from colocated_runtime.worker.job import Job, release
+
+        outcome = Job(attempt, paths, state).run()
+        state.update(outcome=outcome, message=_closing_words(outcome, state.state.progress))
+        release()
+    except Exception as error:
+        traceback.print_exc()
+        resumed = state.state.resumed_from_step or 0
+        outcome = classify(error, state.state.progress.step - resumed)
+        state.update(
+            outcome=outcome,
+            message=str(error) or type(error).__name__,
+            traceback=traceback.format_exc()[-8000:],
+        )
+        return 1
+    return 0
+
+
+def _closing_words(outcome: Outcome, progress: Progress) -> str:
+    verb = "trained" if outcome is Outcome.COMPLETE else "stopped as asked after"
+    return f"{verb} {progress.step} of {progress.total_steps} steps"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

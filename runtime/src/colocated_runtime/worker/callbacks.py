@@ -1,0 +1,126 @@
+"""What happens at TRL's events: progress, metrics, evaluation, and leaving when the launcher asks."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+
+from colocated_runtime.contract.report import Progress, Weights
+from colocated_runtime.worker import ranks
+from colocated_runtime.worker.state import StateFile
+
+DIFFERENCE = "sampling/sampling_logp_difference/mean"
+DIFFERENCE_LIMIT = 0.1
+"""Mean |difference| of the engine's and the trainer's log-probabilities of the same tokens, in nats. Rounding alone
+gives 0.001 (float32) to 0.03 (bfloat16); weights of another policy give more."""
+
+
+class Report(TrainerCallback):
+    """Writes progress, metrics and throughput to the rank's state file."""
+
+    def __init__(self, state: StateFile, *, comparable: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = state
+        self._comparable = comparable
+        self._clock = clock
+        self._began = clock()
+        self._first_step = 0
+        self._tokens = 0.0
+        self._logged = self._began
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clock that the ETA is taken from."""
+        self._began = self._logged = self._clock()
+        self._first_step = state.global_step
+        self._file.update(progress=Progress(step=state.global_step, total_steps=state.max_steps))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Progress, with the time left at this attempt's mean speed."""
+        done = state.global_step - self._first_step
+        left = (self._clock() - self._began) / done * (state.max_steps - state.global_step)
+        self._file.update(
+            progress=Progress(step=state.global_step, total_steps=state.max_steps, eta_seconds=round(left, 1))
+        )
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        """TRL's metrics as they are, what is derived from them, and whether the engine has the trainer's weights."""
+        metrics = finite(logs or {})
+        if "reward" not in metrics:
+            return  # transformers' closing summary
+        changes: dict[str, Any] = {"metrics": metrics, "throughput": self._throughput(metrics)}
+        if DIFFERENCE in metrics:
+            changes["weights"] = judge(metrics[DIFFERENCE], state.global_step, comparable=self._comparable)
+        self._file.update(**changes)
+
+    def _throughput(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        now, tokens = self._clock(), metrics.get("num_tokens", self._tokens)
+        speed = {"tokensPerSecond": round((tokens - self._tokens) / max(now - self._logged, 1e-6), 1)}
+        self._logged, self._tokens = now, tokens
+        if "step_time" in metrics:
+            speed["secondsPerStep"] = round(metrics["step_time"], 3)
+        return speed
+
+
+class Evaluate(TrainerCallback):
+    """Calls `evaluate(step)` every so many steps; the last step is left to the evaluation after training."""
+
+    def __init__(self, evaluate: Callable[[int], None], every_steps: int) -> None:
+        self._evaluate = evaluate
+        self._every = every_steps
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Evaluate where a step is due."""
+        if self._every and state.global_step % self._every == 0 and state.global_step < state.max_steps:
+            self._evaluate(state.global_step)
+
+
+class Stop(TrainerCallback):
+    """Saves and leaves at the first step boundary at which some rank has seen the stop file."""
+
+    def __init__(self, stop_file: Path, device: torch.device) -> None:
+        self._stop_file = stop_file
+        self._device = device
+        self.stopped = False
+
+    def asked(self) -> bool:
+        """Whether some rank has seen the file. A collective: every rank must call it."""
+        return ranks.any_true(self._stop_file.exists(), self._device)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Have the trainer save this step and end its loop."""
+        if state.global_step < state.max_steps and self.asked():
+            self.stopped = control.should_save = control.should_training_stop = True
+
+
+class SkipEpochs(TrainerCallback):
+    """On resume, lets the prompt order go on where it was: TRL's sampler starts again at epoch 0's order."""
+
+    def __init__(self) -> None:
+        self.skip: Callable[[int], None] = lambda epochs: None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+        """Skip the finished epochs."""
+        if state.global_step:
+            steps = max(1, math.ceil(len(train_dataloader) / args.gradient_accumulation_steps))
+            self.skip(state.global_step // steps)
+
+
+def finite(logs: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of `logs`, at most 64; JSON and status can hold neither NaN nor None."""
+    numbers = {
+        name: float(value) for name, value in logs.items() if isinstance(value, (int, float)) and math.isfinite(value)
+    }
+    return dict(list(numbers.items())[:64])
+
+
+def judge(difference: float, step: int, *, comparable: bool) -> Weights:
+    """Whether a mean log-probability difference speaks for equal weights in engine and trainer."""
+    if not comparable:
+        message = "top_p, top_k, min_p or repetition_penalty change the engine's distribution: not comparable"
+        return Weights(in_sync=True, step=step, message=message)
+    in_sync = difference <= DIFFERENCE_LIMIT
+    message = "" if in_sync else f"engine and trainer differ by {difference:.3f} nats a token, over {DIFFERENCE_LIMIT}"
+    return Weights(in_sync=in_sync, step=step, log_probability_difference=difference, message=message)

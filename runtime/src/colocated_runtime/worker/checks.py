@@ -1,0 +1,64 @@
+"""What is checked before the engine starts: minutes later TRL or vLLM would say the same less clearly, or nothing."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.worker.errors import UserError
+
+
+def refuse_unsupported(spec: JobSpec) -> None:
+    """Raise UserError for what this worker cannot run."""
+    if spec.model is None or spec.dataset is None:
+        raise UserError("model and dataset are needed unless runtime.command is set")
+    if spec.parallelism.sharding != "none":
+        raise UserError(f"parallelism.sharding: {spec.parallelism.sharding} is not supported yet; use none")
+    if spec.ranks_per_node % spec.parallelism.tensor_parallel:
+        raise UserError(
+            f"parallelism.tensorParallel: {spec.parallelism.tensor_parallel} does not divide the {spec.ranks_per_node}"
+            " ranks of a node"
+        )
+
+
+def chat_template(tokenizer: Any, field: str, prompts: Iterable[Any]) -> None:
+    """Raise UserError if prompts are chats and the tokenizer cannot render them."""
+    if tokenizer.chat_template is None and any(not isinstance(prompt, str) for prompt in prompts):
+        raise UserError(
+            f"{field}.conversational: the tokenizer of model.source has no chat template; set it to false and use a"
+            " text prompt"
+        )
+
+
+def prompt_lengths(tokenizer: Any, prompts: list[Any], options: dict[str, Any] | None = None) -> list[int]:
+    """Length in tokens of each prompt, rendered as TRL does."""
+    if isinstance(prompts[0], str):
+        ids = tokenizer(text=prompts)["input_ids"]
+    else:
+        ids = tokenizer.apply_chat_template(
+            prompts, add_generation_prompt=True, tokenize=True, return_dict=True, **(options or {})
+        )["input_ids"]
+    return [len(row) for row in ids]
+
+
+def engine_length(longest: int, completion: int, wanted: int | None, limit: int) -> int:
+    """Tokens that the engine must hold: `wanted`, else what the longest prompt needs. Raise UserError if too short."""
+    needed = longest + completion
+    available, name = (
+        (wanted, "trainer.vllm_max_model_length") if wanted else (limit, "the model's max_position_embeddings")
+    )
+    if needed > available:
+        raise UserError(
+            f"trainer.max_completion_length: the longest prompt has {longest} tokens; with {completion} of completion"
+            f" that is {needed}, over {name} = {available}. Use at most {max(0, available - longest)},"
+            " or shorter prompts"
+        )
+    return wanted or needed
+
+
+def prompt_count(prompts: int, per_rollout: int) -> None:
+    """Raise UserError if one rollout needs more different prompts than there are: TRL would then train no step."""
+    if prompts < per_rollout:
+        raise UserError(
+            f"dataset: {prompts} rows, but one rollout takes {per_rollout} different prompts (generation batch size /"
+            " num_generations); give more rows or a smaller trainer.generation_batch_size"
+        )

@@ -1,0 +1,98 @@
+"""The job's prompts: from any source to rows with a `prompt`, the other columns kept for the rewards."""
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from colocated_runtime.contract.job import Dataset as DatasetSpec
+from colocated_runtime.worker import reasoning_gym
+from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.sources import Sources
+
+FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
+
+
+def load_prompts(spec: DatasetSpec, sources: Sources, field: str, *, limit: int | None = None) -> datasets.Dataset:
+    """Rows of `spec`, at most `limit`, with `prompt` as text or chat messages. Raise UserError naming `field`."""
+    rows = _read(spec, sources, field)
+    count = min(n for n in (len(rows), spec.max_samples, limit) if n is not None)
+    if count == 0:
+        raise UserError(f"{field}: {spec.source} has no rows")
+    rows = rows.select(range(count))
+    prompts = [_prompt(spec, row, index, field) for index, row in enumerate(rows)]
+    if "prompt" in rows.column_names:
+        rows = rows.remove_columns("prompt")
+    return rows.add_column("prompt", prompts)
+
+
+def _read(spec: DatasetSpec, sources: Sources, field: str) -> datasets.Dataset:
+    if spec.source.startswith("reasoning-gym://"):
+        return datasets.Dataset.from_list(reasoning_gym.rows(spec.source, f"{field}.source"))
+    path = sources.local(spec.source, f"{field}.source", spec.revision)
+    try:
+        if (path / "state.json").exists():
+            return datasets.load_from_disk(str(path))
+        if (path / "dataset_dict.json").exists():
+            return _split(datasets.load_from_disk(str(path)), spec.split, field)
+        return _load(path, spec, field)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{field}: cannot read {spec.source}, split {spec.split!r}: {error}") from error
+
+
+def _load(path: Path, spec: DatasetSpec, field: str) -> datasets.Dataset:
+    if path.is_dir():
+        return datasets.load_dataset(str(path), name=spec.config, split=spec.split)
+    if path.suffix not in FORMATS:
+        raise UserError(f"{field}.source: {spec.source} is none of {', '.join(FORMATS)} nor a directory")
+    return datasets.load_dataset(FORMATS[path.suffix], data_files=str(path), split=spec.split)
+
+
+def _split(saved: datasets.DatasetDict, split: str, field: str) -> datasets.Dataset:
+    if split not in saved:
+        raise UserError(f"{field}.split: no {split!r} in the saved dataset; it has {', '.join(saved)}")
+    return saved[split]
+
+
+def _prompt(spec: DatasetSpec, row: dict[str, Any], index: int, field: str) -> str | list[dict[str, str]]:
+    content = _fill(spec, row, field) if spec.prompt_template else _column(spec, row, field)
+    if not content or (isinstance(content, str) and not content.strip()):
+        raise UserError(f"{field}: the prompt of row {index} is empty")
+    system = [{"role": "system", "content": spec.system_prompt}] if spec.system_prompt else []
+    if isinstance(content, list):
+        return system + [{"role": turn["role"], "content": turn["content"]} for turn in content]
+    if not isinstance(content, str):
+        raise UserError(
+            f"{field}.promptColumn: {spec.prompt_column!r} holds {type(content).__name__}, neither text nor a list of"
+            " chat messages; use promptTemplate to build the prompt"
+        )
+    if spec.conversational:
+        return [*system, {"role": "user", "content": content}]
+    if system:
+        raise UserError(f"{field}.systemPrompt needs a chat: set conversational: true, or put it into promptTemplate")
+    return content
+
+
+def _column(spec: DatasetSpec, row: dict[str, Any], field: str) -> Any:
+    if spec.prompt_column not in row:
+        raise UserError(
+            f"{field}.promptColumn: no column {spec.prompt_column!r} in {spec.source}; it has {', '.join(row)}."
+            " Name one of these, or set promptTemplate"
+        )
+    return row[spec.prompt_column]
+
+
+def _fill(spec: DatasetSpec, row: dict[str, Any], field: str) -> str:
+    assert spec.prompt_template is not None
+    try:
+        return spec.prompt_template.format_map(row)
+    except KeyError as error:
+        raise UserError(
+            f"{field}.promptTemplate: no column {error.args[0]!r} in {spec.source}; it has {', '.join(row)}"
+        ) from error
+    except (ValueError, IndexError, AttributeError) as error:
+        raise UserError(
+            f"{field}.promptTemplate: {error}; write {{column}} for a column and {{{{ }}}} for braces"
+        ) from error

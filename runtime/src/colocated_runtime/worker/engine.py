@@ -1,0 +1,247 @@
+"""The vLLM engine inside the trainer's process, behind the interface that TRL's trainers call.
+
+The only module that touches vLLM. Tested on vLLM 0.24.0 (CUDA) and 0.31.0 (CPU): sleep, memory release and weight
+update differ between versions, so others are refused unless the user insists.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import vllm
+from vllm import LLM, SamplingParams
+from vllm.sampling_params import StructuredOutputsParams
+
+from colocated_runtime.contract.report import Phase
+from colocated_runtime.planner.settings import EngineSettings
+from colocated_runtime.worker import rng
+from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.phases import Phases
+from colocated_runtime.worker.weights import policy_weights
+
+TESTED = ("0.24.0", "0.31.0")
+INSIST = "COLOCATED_ALLOW_UNTESTED_VLLM"
+TOKENS_A_STEP = 4096
+"""max_num_batched_tokens, as TRL sets it: vLLM's own default makes its memory profile too pessimistic."""
+
+TokenIds = list[int]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How completions are drawn: TRL's option names and meanings."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float | None
+    repetition_penalty: float
+    max_completion_length: int
+    generation_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def untruncated(self) -> bool:
+        """Whether the engine's log-probabilities are those of the trainer's own distribution."""
+        return self.top_p == 1.0 and self.top_k <= 0 and not self.min_p and self.repetition_penalty == 1.0
+
+    def params(self, **changes: Any) -> SamplingParams:
+        """For vLLM. No text and flat log-probabilities: both cost host time for every token."""
+        options: dict[str, Any] = {
+            "n": 1,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p or 0.0,
+            "repetition_penalty": self.repetition_penalty,
+            "max_tokens": self.max_completion_length,
+            "logprobs": 0,
+            "flat_logprobs": True,
+            **self.generation_kwargs,
+            **changes,
+        }
+        if isinstance(options.get("structured_outputs"), dict):
+            options["structured_outputs"] = StructuredOutputsParams(**options["structured_outputs"])
+        return SamplingParams(detokenize=bool(options.get("stop")), **options)
+
+
+class Engine:
+    """One vLLM engine for each group of `tensor_parallel` ranks; generates and gives its memory back.
+
+    Its random generators are its own: vLLM seeds the process's, so the trainer's are put back after every call.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        path: Path,
+        *,
+        settings: EngineSettings,
+        sampling: Sampling,
+        phases: Phases,
+        tensor_parallel: int,
+        seed: int,
+        dtype: str,
+        trust_remote_code: bool,
+    ) -> None:
+        refuse_untested(vllm.__version__)
+        self._model = model
+        self._settings = settings
+        self._phases = phases
+        self._tensor_parallel = tensor_parallel
+        self.sampling = sampling
+        self._ranks = _rank_variables()
+        self._tp_group = _tensor_parallel_group(tensor_parallel)
+        group = int(self._ranks["RANK"]) // tensor_parallel
+        with rng.preserved():
+            self.llm = LLM(
+                model=str(path),
+                dtype=dtype,
+                tensor_parallel_size=tensor_parallel,
+                distributed_executor_backend="external_launcher",
+                gpu_memory_utilization=settings.gpu_memory_utilization,
+                max_model_len=settings.max_model_len,
+                max_num_seqs=settings.max_num_seqs,
+                max_num_batched_tokens=max(TOKENS_A_STEP, settings.max_num_seqs),
+                enable_sleep_mode=settings.sleep_level > 0,
+                enforce_eager=not torch.cuda.is_available(),
+                # With temperature and penalties applied, as the trainer's own log-probabilities are.
+                logprobs_mode="processed_logprobs",
+                seed=group,
+                trust_remote_code=trust_remote_code,
+            )
+        # All ranks of a group must draw the same tokens, no two groups should.
+        self.random_state = rng.seeded(seed * 1_000_003 + group)
+        self._awake = True
+        self._fresh = False
+        self._sleep()
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest prompt + completion, in tokens."""
+        return int(self.llm.llm_engine.model_config.max_model_len)
+
+    def sync_weights(self) -> None:
+        """Give the engine the trainer's present weights, in one call, and forget what it cached under the old ones."""
+        with self._phases(Phase.SYNC):
+            self._wake("weights")
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
+            self.llm.reset_prefix_cache()
+            self._fresh = True
+
+    def generate(
+        self,
+        prompts: list[TokenIds],
+        images: list[Any] | None,
+        num_generations: int,
+        profiler: AbstractContextManager[Any] | None = None,
+    ) -> tuple[list[TokenIds], list[TokenIds], list[list[list[float | None]]], None]:
+        """Sample one completion for each of `prompts`, which hold the `num_generations` duplicates of each prompt.
+
+        Returns prompt ids, completion ids, log-probabilities [completion][token][1] (None for NaN), and None.
+        """
+        del num_generations  # the prompts come repeated
+        if images is not None:
+            raise UserError("dataset: images are not supported; use a text-only dataset")
+        with profiler or nullcontext(), rng.preserved():
+            rng.restore(self.random_state)
+            outputs = self._generate(prompts, self.sampling.params())
+            self.random_state = rng.capture()
+        completions = [list(output.token_ids) for output in outputs]
+        return prompts, completions, [_log_probabilities(output) for output in outputs], None
+
+    def generate_greedy(self, prompts: list[TokenIds]) -> list[TokenIds]:
+        """The most likely completion of each of `prompts`; draws no random numbers."""
+        params = self.sampling.params(
+            temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, logprobs=None, flat_logprobs=False
+        )
+        with rng.preserved():
+            return [list(output.token_ids) for output in self._generate(prompts, params)]
+
+    def _generate(self, prompts: list[TokenIds], params: SamplingParams) -> list[Any]:
+        if not self._fresh:
+            self.sync_weights()
+        sizes, everything = self._gathered(prompts)
+        self._wake("kv_cache")
+        requests = [{"prompt_token_ids": ids} for ids in everything]
+        outputs = self.llm.generate(requests, sampling_params=params, use_tqdm=False)
+        self._phases.sample()
+        self._sleep()
+        member = int(self._ranks["RANK"]) % self._tensor_parallel
+        first = sum(sizes[:member])
+        return [output.outputs[0] for output in outputs[first : first + sizes[member]]]
+
+    def _gathered(self, prompts: list[TokenIds]) -> tuple[list[int], list[TokenIds]]:
+        """Prompts of all ranks of the group, which generate them together, and how many each rank brought."""
+        if self._tp_group is None:
+            return [len(prompts)], prompts
+        parts: list[Any] = [None] * self._tensor_parallel
+        torch.distributed.all_gather_object(parts, prompts, group=self._tp_group)
+        return [len(part) for part in parts], [ids for part in parts for ids in part]
+
+    def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        return policy_weights(self._model)
+
+    def _wake(self, part: str) -> None:
+        """Map the memory of `part`: weights first, always; the cache alone would be woken over unmapped weights."""
+        if self._settings.sleep_level == 0:
+            return
+        if part == "weights" and self._awake:
+            return
+        torch.cuda.empty_cache()
+        self.llm.wake_up(tags=[part])
+        self._awake = True
+
+    def _sleep(self) -> None:
+        """Give the device's memory to the trainer. At level 2 the weights are gone and must be given anew."""
+        if self._settings.sleep_level == 0:
+            return
+        torch.cuda.synchronize()  # 0.24 unmaps without waiting for running kernels
+        self.llm.sleep(level=self._settings.sleep_level)
+        self._awake = False
+        self._fresh = False
+
+
+def refuse_untested(version: str) -> None:
+    """Raise UserError unless `version` is tested or the user insists."""
+    if version.split("+")[0] not in TESTED and os.environ.get(INSIST) != "1":
+        raise UserError(
+            f"runtime.image: it has vLLM {version}; tested are {' and '.join(TESTED)}. Set {INSIST}=1 in runtime.env to"
+            " try it all the same"
+        )
+
+
+def _log_probabilities(output: Any) -> list[list[float | None]]:
+    values: Sequence[float] = output.logprobs.logprobs
+    return [[None if value != value else value] for value in values]  # NaN alone differs from itself
+
+
+def _rank_variables() -> dict[str, str]:
+    """Set what vLLM's external launcher reads, also where the rank is alone and torchrun's variables are hidden."""
+    defaults = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    if os.environ["WORLD_SIZE"] == "1" or "MASTER_PORT" not in os.environ:
+        # torchrun's own port is taken by its store; a lone engine needs one for itself.
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
+        os.environ["MASTER_PORT"] = str(_free_port())
+    return {name: os.environ[name] for name in defaults}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _tensor_parallel_group(size: int) -> Any:
+    if size == 1:
+        return None
+    ranks = range(torch.distributed.get_world_size())
+    groups = [list(ranks[first : first + size]) for first in range(0, len(ranks), size)]
+    group, _ = torch.distributed.new_subgroups_by_enumeration(groups)
+    return group

@@ -1,0 +1,81 @@
+"""The process's environment: where things lie, and the variables that must be set before torch is imported."""
+
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from colocated_runtime.contract import names
+
+ALWAYS = {
+    # The launcher has fetched what the spec names. Nothing is asked of the hub behind the user's back.
+    "HF_HUB_OFFLINE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # The Trainer would otherwise report progress to Kubeflow by itself.
+    "DISABLE_KUBEFLOW_INTEGRATION": "TRUE",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+CPU = {
+    "VLLM_CPU_CI_ENV": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Directories and files that the worker shares with the launcher."""
+
+    attempt_file: Path
+    state: Path
+    storage: Path
+    rewards: Path
+
+    @property
+    def stop_file(self) -> Path:
+        """Exists once the launcher wants the ranks to save and leave."""
+        return self.state / "stop"
+
+    @property
+    def sources_file(self) -> Path:
+        """Written by the launcher: where each hf:// source was downloaded to."""
+        return self.state / "sources.json"
+
+    def rank_file(self, rank: int) -> Path:
+        """The rank's own state, read by the launcher."""
+        return self.state / f"rank-{rank}.json"
+
+
+def paths(env: Mapping[str, str]) -> Paths:
+    """The directories named by the environment, else those of a pod."""
+    return Paths(
+        attempt_file=Path(env.get(names.ENV_ATTEMPT_FILE, names.ATTEMPT_FILE)),
+        state=Path(env.get(names.ENV_STATE_DIR, names.STATE_DIR)),
+        storage=Path(env.get(names.ENV_STORAGE_DIR, names.STORAGE_DIR)),
+        rewards=Path(env.get(names.ENV_REWARDS_DIR, names.REWARDS_DIR)),
+    )
+
+
+def prepare(env: MutableMapping[str, str], backend: str) -> None:
+    """Set what torch, vLLM and accelerate read at import; what is set already stays.
+
+    A lone rank is hidden from accelerate, which would otherwise wrap its model for data parallelism: a second
+    copy of all gradients for nothing.
+    """
+    for name, value in (ALWAYS | CPU if backend == "cpu" else ALWAYS).items():
+        env.setdefault(name, value)
+    if env.get("WORLD_SIZE", "1") == "1":
+        if backend != "cpu":
+            env.setdefault("CUDA_VISIBLE_DEVICES", env.get("LOCAL_RANK", "0"))
+        for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+            env.pop(name, None)
+
+
+def rank(env: Mapping[str, str] = os.environ) -> int:
+    """The global rank, as torchrun says it."""
+    return int(env.get("RANK", "0"))

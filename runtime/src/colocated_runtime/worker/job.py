@@ -1,0 +1,231 @@
+"""One rank's job from start to end: prompts, trainer and engine, training, evaluation, the final model."""
+
+import functools
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Checkpoint, Evaluation, Phase, Progress
+from colocated_runtime.planner.settings import EngineSettings, engine_settings
+from colocated_runtime.worker import callbacks, checks, config, ranks
+from colocated_runtime.worker.checkpoints import CheckpointStore
+from colocated_runtime.worker.dataset import load_prompts
+from colocated_runtime.worker.engine import Engine, Sampling
+from colocated_runtime.worker.environment import Paths
+from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.evaluation import Evaluator
+from colocated_runtime.worker.export import export_model
+from colocated_runtime.worker.phases import Phases, cuda_peak, no_device
+from colocated_runtime.worker.rewards import build_rewards
+from colocated_runtime.worker.sources import Sources
+from colocated_runtime.worker.state import StateFile
+from colocated_runtime.worker.trainers import TRAINERS, Collaborators
+from colocated_runtime.worker.weights import refuse_uncovered
+
+log = logging.getLogger(__name__)
+
+
+class Job:
+    """The parts of one rank, in the order in which they are made."""
+
+    def __init__(self, attempt: Attempt, paths: Paths, state: StateFile) -> None:
+        self.attempt = attempt
+        self.spec = attempt.spec
+        self.paths = paths
+        self.state = state
+        checks.refuse_unsupported(self.spec)
+        assert self.spec.model is not None
+        self.sources = Sources(paths.sources_file)
+        self.model_path = self.sources.local(self.spec.model.source, "model.source", self.spec.model.revision)
+        self.directory = paths.storage / attempt.directory
+        self.phases = Phases(state, no_device if self.spec.backend == "cpu" else cuda_peak)
+        self.store = CheckpointStore(self.directory, attempt.attempt, self.spec.checkpoint.keep)
+        self._load_data()
+        self._build()
+
+    def _load_data(self) -> None:
+        spec = self.spec
+        assert spec.dataset is not None
+        self.tokenizer = load_tokenizer(self.model_path, spec)
+        self.train_rows = load_prompts(spec.dataset, self.sources, "dataset")
+        checks.chat_template(self.tokenizer, "dataset", self.train_rows["prompt"])
+        self.eval_rows = None
+        if spec.evaluation:
+            limit = spec.evaluation.max_prompts
+            self.eval_rows = load_prompts(spec.evaluation.dataset, self.sources, "evaluation.dataset", limit=limit)
+            checks.chat_template(self.tokenizer, "evaluation.dataset", self.eval_rows["prompt"])
+
+    def _build(self) -> None:
+        spec = self.spec
+        args = config.training_config(spec, self.directory)
+        checks.prompt_count(len(self.train_rows), args.generation_batch_size // args.num_generations)
+        settings = self._settings(args)
+        if args.process_index == 0:
+            self.store.take()
+        device = args.device
+        rewards = build_rewards(spec, self.sources, self.paths.rewards, str(device))
+        comparable = self._comparable(args)
+        self.stop = callbacks.Stop(self.paths.stop_file, device)
+        self.skip_epochs = callbacks.SkipEpochs()
+        every = spec.evaluation.every_steps if spec.evaluation else 0
+        self.trainer = TRAINERS[spec.algorithm](
+            collaborators=Collaborators(
+                phases=self.phases,
+                store=self.store,
+                make_engine=functools.partial(self._make_engine, settings, args.seed),
+                on_saved=self._saved,
+            ),
+            model=str(self.model_path),
+            reward_funcs=rewards,
+            args=args,
+            train_dataset=self.train_rows,
+            processing_class=self.tokenizer,
+            peft_config=config.peft_config(spec),
+            callbacks=[
+                callbacks.Report(self.state, comparable=comparable),
+                callbacks.Evaluate(self._evaluate, every),
+                self.stop,
+                self.skip_epochs,
+            ],
+        )
+        self.skip_epochs.skip = self.trainer.skip_epochs
+        self.evaluator = Evaluator(self.trainer, self.eval_rows, self.phases) if self.eval_rows is not None else None
+
+    def _settings(self, args: Any) -> EngineSettings:
+        prompts = list(self.train_rows["prompt"]) + (
+            list(self.eval_rows["prompt"]) if self.eval_rows is not None else []
+        )
+        lengths = checks.prompt_lengths(self.tokenizer, prompts, args.chat_template_kwargs)
+        limit = (
+            AutoConfig.from_pretrained(self.model_path, trust_remote_code=args.trust_remote_code)
+            .get_text_config()
+            .max_position_embeddings
+        )
+        settings = engine_settings(self.spec)
+        length = checks.engine_length(max(lengths), args.max_completion_length, settings.max_model_len, limit)
+        return replace(settings, max_model_len=length)
+
+    @staticmethod
+    def _comparable(args: Any) -> bool:
+        return bool(
+            args.top_p == 1.0 and not (args.top_k or 0) > 0 and not args.min_p and args.repetition_penalty == 1.0
+        )
+
+    def _make_engine(self, settings: EngineSettings, seed: int, model: Any, sampling: Sampling) -> Engine:
+        assert self.spec.model is not None
+        refuse_uncovered(model, self.model_path)
+        return Engine(
+            model,
+            self.model_path,
+            settings=settings,
+            sampling=sampling,
+            phases=self.phases,
+            tensor_parallel=self.spec.parallelism.tensor_parallel,
+            seed=seed,
+            dtype=self.spec.model.dtype,
+            trust_remote_code=self.spec.model.trust_remote_code,
+        )
+
+    # The run
+
+    def run(self) -> Outcome:
+        """Train to the end, or to a stop. Returns Complete or Preempted; raises what went wrong."""
+        checkpoint = self._resume_from()
+        self._recall_evaluations()
+        if self.stop.asked():
+            return Outcome.PREEMPTED
+        if not self.state.state.evaluations and checkpoint is None:
+            self._evaluate(0)
+        self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if self.stop.stopped:
+            return Outcome.PREEMPTED
+        self._evaluate(self.trainer.state.global_step)
+        self._export()
+        return Outcome.COMPLETE
+
+    def _resume_from(self) -> Path | None:
+        """The newest complete checkpoint, rank 0's word for all; says which torn ones it passed over."""
+        complete, torn = self.store.scan()
+        for reason in torn:
+            log.warning("not resumed from: %s", reason)
+        newest: Path | None = ranks.from_first(complete[-1].path if complete else None)
+        if newest is None:
+            return None
+        if not newest.exists():
+            raise UserError(
+                f"checkpoint.storage: rank 0 resumes from {newest.name}, which this rank does not see; several nodes"
+                " need storage that they share"
+            )
+        step = int(newest.name.rpartition("-")[2])
+        log.info("resuming from %s", newest)
+        self.state.update(resumed_from_step=step, checkpoints=self._reported(), progress=Progress(step=step))
+        return newest
+
+    def _evaluate(self, step: int) -> None:
+        known = self.state.state.evaluations
+        if self.evaluator is None or any(entry.step == step for entry in known):
+            return
+        result = self.evaluator(step)
+        self.state.update(evaluations=[*known, result])
+        log.info("evaluation at step %d: %.3f [%.3f, %.3f]", step, result.mean, result.low, result.high)
+        if self.trainer.accelerator.is_main_process:
+            with self._evaluations_file.open("a") as file:
+                file.write(result.model_dump_json(by_alias=True) + "\n")
+
+    @property
+    def _evaluations_file(self) -> Path:
+        return self.directory / "evaluation.jsonl"
+
+    def _recall_evaluations(self) -> None:
+        """Those of earlier attempts up to the step that this one goes on from."""
+        lines = self._evaluations_file.read_text().splitlines() if self._evaluations_file.exists() else []
+        entries = [Evaluation.model_validate(json.loads(line)) for line in ranks.from_first(lines)]
+        resumed = self.state.state.resumed_from_step or 0
+        self.state.update(evaluations=list({e.step: e for e in entries if e.step <= resumed}.values()))
+
+    def _saved(self, step: int, failure: OSError | None) -> None:
+        message = f"step {step}: {failure}" if failure else ""
+        if failure:
+            log.error("checkpoint not written: %s", message)
+        self.state.update(checkpoints=self._reported(), checkpoint_error=message)
+
+    def _reported(self) -> list[Checkpoint]:
+        complete, _ = self.store.scan()
+        return [Checkpoint(step=c.step, uri=self._uri(c.path), time=c.time, size_bytes=c.size_bytes) for c in complete]
+
+    def _uri(self, path: Path) -> str:
+        return f"{self.attempt.storage_uri.rstrip('/')}/{path.relative_to(self.paths.storage)}"
+
+    def _export(self) -> None:
+        with self.phases(Phase.CHECKPOINT):
+            if self.trainer.accelerator.is_main_process:
+                model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+                self.store.check_fence()
+                export_model(model, self.tokenizer, self.directory, self.trainer.state.global_step)
+            ranks.barrier()
+        self.state.update(model_uri=self._uri(self.directory / "model"))
+
+
+def load_tokenizer(path: Path, spec: JobSpec) -> Any:
+    """The policy's tokenizer, padding and truncating as TRL wants it; its pad token set to one that exists."""
+    assert spec.model is not None
+    tokenizer = AutoTokenizer.from_pretrained(
+        path, trust_remote_code=spec.model.trust_remote_code, padding_side="left", truncation_side="left"
+    )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def release() -> None:
+    """Leave the process group, so that the other ranks and the exit find nothing half-open."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

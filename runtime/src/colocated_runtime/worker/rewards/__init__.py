@@ -1,0 +1,38 @@
+"""Rewards of the spec as callables with TRL's signature: f(prompts, completions, **columns) -> list of floats."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.job import Reward as RewardSpec
+from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.rewards import builtin, function, model
+from colocated_runtime.worker.sources import Sources
+
+RewardFunction = Callable[..., Any]
+
+
+def build_rewards(spec: JobSpec, sources: Sources, rewards_dir: Path, device: str) -> list[RewardFunction]:
+    """One callable for each of spec.rewards, in order. Raise UserError naming the reward's field."""
+    if not spec.rewards:
+        raise UserError("rewards: none given; name at least one, e.g. rewards: [{name: exact_match}]")
+    return [
+        _build(reward, f"rewards[{index}]", spec, sources, rewards_dir, device)
+        for index, reward in enumerate(spec.rewards)
+    ]
+
+
+def _build(
+    reward: RewardSpec, field: str, spec: JobSpec, sources: Sources, rewards_dir: Path, device: str
+) -> RewardFunction:
+    if reward.name:
+        return builtin.BUILTIN[reward.name]
+    if reward.function:
+        directory = rewards_dir / reward.config_map if reward.config_map else None
+        return function.load(reward.function, directory, f"{field}.function")
+    if reward.model:
+        path = sources.local(reward.model, f"{field}.model")
+        assert spec.model is not None
+        return model.RewardModel(path, f"{field}.model", dtype=spec.model.dtype, device=device)
+    raise UserError(f"{field}: give one of name, function and model")

@@ -1,0 +1,56 @@
+"""A reward written by the user: `module:function`, from a mounted ConfigMap or from the image."""
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from colocated_runtime.worker.errors import RewardError, UserError
+
+
+def load(name: str, directory: Path | None, field: str) -> Callable[..., Any]:
+    """Import `module:function`, `directory` first. Raise UserError with the import's own reason."""
+    module_name, _, attribute = name.partition(":")
+    if directory is not None:
+        if not directory.is_dir():
+            raise UserError(f"{field}: ConfigMap {directory.name!r} is not mounted: {directory} does not exist")
+        sys.path.insert(0, str(directory))
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        held = f"; the ConfigMap holds {', '.join(_files(directory))}" if directory else ""
+        raise UserError(f"{field}: cannot import {module_name!r}: {type(error).__name__}: {error}{held}") from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise UserError(f"{field}: {module_name!r} has no function {attribute!r}")
+    return _guarded(function, name)
+
+
+def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`function`, its failures told apart from ours and under the reward's name."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def guarded_async(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await function(*args, **kwargs)
+            except Exception as error:
+                raise RewardError(f"reward {name} raised {type(error).__name__}: {error}") from error
+
+        return guarded_async
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise RewardError(f"reward {name} raised {type(error).__name__}: {error}") from error
+
+    return guarded
+
+
+def _files(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))

@@ -1,0 +1,166 @@
+"""TRL's GRPO and RLOO trainers with our engine, phases and checkpoints; nothing of their mathematics is touched."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from trl import GRPOTrainer, RLOOTrainer
+
+from colocated_runtime.contract.report import Phase
+from colocated_runtime.worker import rng
+from colocated_runtime.worker.checkpoints import CheckpointStore
+from colocated_runtime.worker.engine import Engine, Sampling
+from colocated_runtime.worker.phases import Phases
+from colocated_runtime.worker.ranks import all_succeeded, barrier
+
+Saver = Callable[[int, OSError | None], None]
+"""Called on every rank after a save: the step, and the error of a rank that could not write."""
+
+
+@dataclass(frozen=True)
+class Collaborators:
+    """What the trainers need beside TRL's own arguments."""
+
+    phases: Phases
+    store: CheckpointStore
+    make_engine: Callable[[Any, Sampling], Engine]
+    on_saved: Saver
+
+
+class Colocated:
+    """The overrides that both trainers share. Mixed in before TRL's class."""
+
+    if TYPE_CHECKING:  # what TRL's class brings
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, *, collaborators: Collaborators, **kwargs: Any) -> None:
+        self._phases = collaborators.phases
+        self._store = collaborators.store
+        self._on_saved = collaborators.on_saved
+        self._saving = False
+        self._sampler: Any = None
+        args = kwargs["args"]
+        # TRL offers no way to pass an engine in: without vLLM it builds none, and the rollout looks at the flag anew.
+        args.use_vllm = False
+        super().__init__(**kwargs)
+        args.use_vllm = self.use_vllm = True
+        self._last_loaded_step = -1
+        self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
+
+    def _sampling(self) -> Sampling:
+        return Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k or 0,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            max_completion_length=self.max_completion_length,
+            generation_kwargs=dict(self.args.generation_kwargs or {}),
+        )
+
+    # Phases
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        with self._phases(Phase.TRAIN):
+            return super().training_step(*args, **kwargs)  # type: ignore[misc]
+
+    def _generate_and_score_completions(self, *args: Any, **kwargs: Any) -> Any:
+        with self._phases(Phase.SCORE):
+            return super()._generate_and_score_completions(*args, **kwargs)  # type: ignore[misc]
+
+    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+        with self._phases(Phase.ROLLOUT):
+            return super()._generate_single_turn(*args, **kwargs)  # type: ignore[misc]
+
+    def sync_engine(self) -> None:
+        """Give the engine the present weights, unless it has them."""
+        if self._last_loaded_step != self.state.global_step:
+            self.vllm_generation.sync_weights()
+            self._last_loaded_step = self.state.global_step
+
+    # Checkpoints
+
+    def _get_output_dir(self, trial: Any) -> str:
+        return str(self._store.incoming) if self._saving else super()._get_output_dir(trial)  # type: ignore[misc]
+
+    def create_model_card(self, **kwargs: Any) -> None:
+        """No card: it would describe our directories, and TRL writes it into them."""
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """All ranks write below `.incoming/`; rank 0 gives the checkpoint its name once all of them have.
+
+        A full volume does not end the training: the failure is reported and the next save may succeed.
+        """
+        step = self.state.global_step
+        failure: OSError | None = None
+        with self._phases(Phase.CHECKPOINT):
+            if self.args.should_save:
+                self._store.discard()
+            barrier()
+            self._saving = True
+            try:
+                super()._save_checkpoint(model, trial)  # type: ignore[misc]
+                self._save_extra(self._store.incoming / f"checkpoint-{step}")
+            except OSError as error:
+                failure = error
+            finally:
+                self._saving = False
+            complete = all_succeeded(failure is None, self.accelerator.device)
+            if self.args.should_save:
+                try:
+                    if complete:
+                        self._store.commit(step)
+                    else:
+                        self._store.discard()
+                except OSError as error:
+                    failure = error
+            barrier()
+        if not complete and failure is None:
+            failure = OSError("another rank could not write its part")
+        self._on_saved(step, failure)
+
+    def _extra_file(self, checkpoint: Path) -> Path:
+        return checkpoint / f"colocated-rank-{self.accelerator.process_index}.pt"
+
+    def _save_extra(self, checkpoint: Path) -> None:
+        """What TRL leaves out: where in the generation window we are, and the engine's generators."""
+        extra = {
+            "step": self._step,
+            "buffered_inputs": self._buffered_inputs,
+            "engine_random_state": self.vllm_generation.random_state,
+        }
+        torch.save(extra, self._extra_file(checkpoint))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
+        if checkpoint is None:
+            return
+        extra = torch.load(self._extra_file(Path(checkpoint)), map_location=self.accelerator.device, weights_only=True)
+        self._step = extra["step"]
+        self._buffered_inputs = extra["buffered_inputs"]
+        self.vllm_generation.random_state = rng.on_cpu(extra["engine_random_state"])
+
+    def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
+        self._sampler = super()._get_train_sampler(*args, **kwargs)  # type: ignore[misc]
+        return self._sampler
+
+    def skip_epochs(self, epochs: int) -> None:
+        """Draw the permutations of `epochs` finished epochs, so that a resumed run goes on with the next one."""
+        if self._sampler is None or not self._sampler.shuffle:
+            return
+        for _ in range(epochs):
+            torch.randperm(self._sampler.num_samples, generator=self._sampler.generator)
+
+
+class ColocatedGRPOTrainer(Colocated, GRPOTrainer):
+    """GRPO."""
+
+
+class ColocatedRLOOTrainer(Colocated, RLOOTrainer):
+    """RLOO."""
+
+
+TRAINERS = {"grpo": ColocatedGRPOTrainer, "rloo": ColocatedRLOOTrainer}
