@@ -3,23 +3,34 @@
 Bounds on every list, map and string keep CEL's cost budget (the API server estimates it from them).
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Required
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+from typing_extensions import TypedDict
 
 from colocated_runtime.contract.base import Contract
+from colocated_runtime.contract.quantity import quantity_text
+from colocated_runtime.contract.rules import QUANTITY
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Text = Annotated[str, StringConstraints(max_length=4096)]
 Uri = Annotated[str, StringConstraints(min_length=6, max_length=1024)]
-Quantity = Annotated[str, StringConstraints(max_length=32)]
-"""A Kubernetes quantity, such as 16Gi or 500m."""
+Quantity = Annotated[
+    str,
+    BeforeValidator(quantity_text),
+    WithJsonSchema(
+        {"x-kubernetes-int-or-string": True, "maxLength": 32, "x-kubernetes-validations": [QUANTITY.as_dict()]}
+    ),
+]
+"""A Kubernetes quantity, such as 16Gi, 500m or the bare number 4."""
 AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
 PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
 class ModelShape(Contract):
-    """Facts of the model's config.json, for planning before the model can be read. Names as in transformers."""
+    """Facts of the model's config.json, for planning before the model can be read; transformers' own names."""
+
+    model_config = ConfigDict(alias_generator=None)
 
     hidden_size: PositiveInt
     num_hidden_layers: PositiveInt
@@ -108,6 +119,8 @@ class Reward(Contract):
 
 class Lora(Contract):
     """Low-rank adapters instead of full fine-tuning; PEFT's own names."""
+
+    model_config = ConfigDict(alias_generator=None)
 
     r: int = Field(default=16, ge=1, le=1024)
     lora_alpha: int = Field(default=32, ge=1, le=100_000)
@@ -198,7 +211,11 @@ class Storage(Contract):
 class CheckpointPolicy(Contract):
     """Checkpoints are written aside, then renamed: a partial one is never resumed from."""
 
-    storage: Storage = Field(default_factory=lambda: Storage(empty_dir=EmptyDir()))
+    storage: Storage = Field(
+        # No default in the CRD: emptyDir would stay beside a claim that is added later.
+        default_factory=lambda: Storage(empty_dir=EmptyDir()),
+        description="Where checkpoints go: exactly one of claim, volumeClaimTemplate and emptyDir; emptyDir unless set.",
+    )
     every_steps: int = Field(default=50, ge=1, le=1_000_000)
     keep: int = Field(default=2, ge=1, le=1000, description="Complete checkpoints kept; the newest are.")
 
@@ -219,12 +236,65 @@ class Watchdog(Contract):
     start_timeout_seconds: int = Field(default=3600, ge=10, le=604_800)
 
 
+class KeySelector(TypedDict, total=False):
+    """One key of a Secret or ConfigMap. Kubernetes' own names, as in all that is handed to the pod as it is."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    name: Required[Name]
+    key: Required[Name]
+    optional: bool
+
+
+class FieldSelector(TypedDict, total=False):
+    """A field of the pod, such as metadata.name."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    apiVersion: Name
+    fieldPath: Required[Name]
+
+
+class ResourceSelector(TypedDict, total=False):
+    """A resource of the container, such as limits.memory."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    containerName: Name
+    resource: Required[Name]
+    divisor: Quantity
+
+
+class ValueSource(TypedDict, total=False):
+    """Where a variable's value comes from: exactly one of these."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    secretKeyRef: KeySelector
+    configMapKeyRef: KeySelector
+    fieldRef: FieldSelector
+    resourceFieldRef: ResourceSelector
+
+
+class ObjectReference(TypedDict, total=False):
+    """A Secret or ConfigMap, all of its keys."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    name: Required[Name]
+    optional: bool
+
+
+class EnvironmentSource(TypedDict, total=False):
+    """All keys of a Secret or ConfigMap as variables."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    prefix: Name
+    secretRef: ObjectReference
+    configMapRef: ObjectReference
+
+
 class EnvVar(Contract):
     """As in a pod: a value or a reference."""
 
     name: Name
     value: Text | None = None
-    value_from: dict[Name, Any] | None = Field(default=None, max_length=4)
+    value_from: ValueSource | None = None
 
 
 class Runtime(Contract):
@@ -239,9 +309,9 @@ class Runtime(Contract):
         description="Runs instead of our worker, under the same launcher and torchrun.",
     )  # fmt: skip
     env: list[EnvVar] = Field(default_factory=list, max_length=128)
-    env_from: list[dict[Name, Any]] = Field(default_factory=list, max_length=32)
+    env_from: list[EnvironmentSource] = Field(default_factory=list, max_length=32)
     pod_template: dict[str, Any] = Field(
-        default_factory=dict,
+        default={},
         description="Merged over the pod that the operator builds: maps by key, containers and volumes by name."
         " A change takes effect with the next attempt.",
     )
@@ -256,7 +326,7 @@ class JobSpec(Contract):
     evaluation: Evaluation | None = None
     rewards: list[Reward] = Field(default_factory=list, max_length=16)
     trainer: dict[str, Any] = Field(
-        default_factory=dict, description="Options of TRL's GRPOConfig or RLOOConfig, under TRL's own names."
+        default={}, description="Options of TRL's GRPOConfig or RLOOConfig, under TRL's own names."
     )
     lora: Lora | None = None
     nodes: int = Field(default=1, ge=1, le=1024, description="Pods, one a node.")
@@ -265,13 +335,13 @@ class JobSpec(Contract):
     processes_per_node: int | None = Field(
         default=None, ge=1, le=64, description="Ranks of a pod where there are no GPUs."
     )
-    device: Device = Field(default_factory=Device)
-    resources: Resources = Field(default_factory=Resources)
-    parallelism: Parallelism = Field(default_factory=Parallelism)
-    memory: Memory = Field(default_factory=Memory)
-    checkpoint: CheckpointPolicy = Field(default_factory=CheckpointPolicy)
-    restart: Restart = Field(default_factory=Restart)
-    watchdog: Watchdog = Field(default_factory=Watchdog)
+    device: Device = Device()
+    resources: Resources = Resources()
+    parallelism: Parallelism = Parallelism()
+    memory: Memory = Memory()
+    checkpoint: CheckpointPolicy = CheckpointPolicy()
+    restart: Restart = Restart()
+    watchdog: Watchdog = Watchdog()
     suspend: bool = Field(
         default=False, description="Save, then free the GPUs; false again resumes from the checkpoint."
     )
@@ -282,7 +352,7 @@ class JobSpec(Contract):
         default=None, ge=0, le=315_360_000,
         description="Then Jobs, Services and ConfigMaps are removed, never this object.",
     )  # fmt: skip
-    runtime: Runtime = Field(default_factory=Runtime)
+    runtime: Runtime = Runtime()
 
     @property
     def ranks_per_node(self) -> int:
