@@ -1,7 +1,9 @@
 """One rank, started by torchrun: `python -m colocated_runtime.worker`."""
 
+import faulthandler
 import logging
 import os
+import signal
 import sys
 import traceback
 
@@ -15,6 +17,8 @@ from colocated_runtime.worker.state import StateFile
 
 def main() -> int:
     """Run the attempt; the rank's state file tells the outcome, the exit code is 0 for Complete and Preempted."""
+    # The launcher asks a silent rank where it stands.
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stdout)
     paths = environment.paths(os.environ)
     rank = environment.rank()

@@ -5,7 +5,6 @@ update differ between versions, so others are refused unless the user insists.
 """
 
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,11 +14,12 @@ from typing import Any
 import torch
 import vllm
 from vllm import LLM, SamplingParams
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.sampling_params import StructuredOutputsParams
 
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.settings import EngineSettings
-from colocated_runtime.worker import rng
+from colocated_runtime.worker import ranks, rng
 from colocated_runtime.worker.errors import UserError
 from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.weights import policy_weights
@@ -94,6 +94,7 @@ class Engine:
         self._phases = phases
         self._tensor_parallel = tensor_parallel
         self.sampling = sampling
+        ranks.join()
         self._ranks = _rank_variables()
         self._tp_group = _tensor_parallel_group(tensor_parallel)
         group = int(self._ranks["RANK"]) // tensor_parallel
@@ -130,6 +131,8 @@ class Engine:
         with self._phases(Phase.SYNC):
             self._wake("weights")
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
+            if not torch.cuda.is_available():
+                self.llm.apply_model(_repack_heads)
             self.llm.reset_prefix_cache()
             self._fresh = True
 
@@ -215,6 +218,14 @@ def refuse_untested(version: str) -> None:
         )
 
 
+def _repack_heads(model: torch.nn.Module) -> None:
+    """Pack the output head anew: on CPU it multiplies with a packed copy, which a reload of the embedding that it is
+    tied to leaves as it was."""
+    for module in model.modules():
+        if isinstance(module, ParallelLMHead):
+            module.quant_method.process_weights_after_loading(module)
+
+
 def _log_probabilities(output: Any) -> list[list[float | None]]:
     values: Sequence[float] = output.logprobs.logprobs
     return [[None if value != value else value] for value in values]  # NaN alone differs from itself
@@ -222,20 +233,9 @@ def _log_probabilities(output: Any) -> list[list[float | None]]:
 
 def _rank_variables() -> dict[str, str]:
     """Set what vLLM's external launcher reads, also where the rank is alone and torchrun's variables are hidden."""
-    defaults = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    for name, value in defaults.items():
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():
         os.environ.setdefault(name, value)
-    if os.environ["WORLD_SIZE"] == "1" or "MASTER_PORT" not in os.environ:
-        # torchrun's own port is taken by its store; a lone engine needs one for itself.
-        os.environ["MASTER_ADDR"] = "127.0.0.1"
-        os.environ["MASTER_PORT"] = str(_free_port())
-    return {name: os.environ[name] for name in defaults}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return {name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
 
 
 def _tensor_parallel_group(size: int) -> Any:

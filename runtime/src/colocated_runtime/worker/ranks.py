@@ -6,6 +6,16 @@ import torch
 import torch.distributed as dist
 
 
+def join() -> None:
+    """Be in a process group, which vLLM needs even for one rank. accelerate has made it where there are several.
+
+    A lone rank's group has a store of its own: torchrun's variables would send it to one that only several ranks share.
+    """
+    if not dist.is_initialized():
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+
 def alone() -> bool:
     """Whether this rank is the only one."""
     return not dist.is_initialized() or dist.get_world_size() == 1

@@ -1,0 +1,132 @@
+"""Real attempts of a tiny model: one torchrun each, the same command, variables and files as in a pod."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.report import RankState
+
+HERE = Path(__file__).parent
+REWARDS = HERE / "reward_files"
+"""A directory for each ConfigMap, as the pods have them mounted."""
+RECORD = {"function": "recorder:record", "configMap": "recorder"}
+"""Rewards half of the completion's tokens; writes down everything that it is given."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What an attempt left behind."""
+
+    exit_code: int
+    output: str
+    states: list[RankState]
+    records: list[dict[str, Any]]
+    """Each call of the recorder: rank, step, held_out, prompts, completion_ids."""
+    directory: Path
+    """The job's own, on the checkpoint volume."""
+
+    @property
+    def state(self) -> RankState:
+        return self.states[0]
+
+    def completions(self, *, held_out: bool, first_step: int = 0) -> list[list[list[int]]]:
+        """Token ids of each call from `first_step` on, of held-out prompts or of those trained on."""
+        calls = [call for call in self.records if call["held_out"] is held_out and call["step"] >= first_step]
+        return [call["completion_ids"] for call in calls]
+
+
+@dataclass
+class Workplace:
+    """A directory with what a job needs: models, prompts, storage; runs attempts of one job."""
+
+    root: Path
+    models: Path
+    storage: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.storage = self.root / "storage"
+        self.storage.mkdir()
+        self.write_prompts("train", 16)
+        self.write_prompts("held-out", 4)
+
+    def write_prompts(self, kind: str, count: int) -> None:
+        rows = [{"question": f"{kind} {index}: say it", "answer": str(index)} for index in range(count)]
+        (self.root / f"{kind}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def spec(self, **changes: Any) -> dict[str, Any]:
+        """A job of 3 steps with evaluation; `changes` replace its fields, in `trainer` option by option."""
+        trainer = {
+            "max_steps": 3, "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 12,
+            "learning_rate": 1e-3, "seed": 11,
+        }  # fmt: skip
+        trainer.update(changes.pop("trainer", {}))
+        spec = {
+            "algorithm": "grpo",
+            "model": {"source": f"file://{self.models}/policy", "dtype": "float32"},
+            "dataset": {"source": f"file://{self.root}/train.jsonl", "promptColumn": "question"},
+            "evaluation": {
+                "dataset": {"source": f"file://{self.root}/held-out.jsonl", "promptTemplate": "held-out {question}"}
+            },
+            "rewards": [RECORD],
+            "trainer": trainer,
+        }
+        return {**spec, **changes}
+
+    def run(self, spec: dict[str, Any], *, attempt: int = 1, script: str = "", stop_at: int | None = None) -> Run:
+        """Run one attempt to its end. `script` replaces the worker's module; `stop_at` asks to stop in that step."""
+        place = self.root / f"attempt-{attempt}"
+        (place / "state").mkdir(parents=True)
+        described = Attempt(
+            name="tiny", namespace="default", uid="0123456789", generation=1, attempt=attempt, hosts=["localhost"],
+            storage_uri="pvc://claim", spec=spec,
+        )  # fmt: skip
+        (place / "attempt.json").write_text(described.model_dump_json(by_alias=True, exclude_unset=True))
+        what = [script] if script else ["-m", "colocated_runtime.worker"]
+        ranks = described.spec.world_size
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *what]
+        environment = {
+            **os.environ,
+            "COLOCATED_ATTEMPT_FILE": str(place / "attempt.json"),
+            "COLOCATED_STATE_DIR": str(place / "state"),
+            "COLOCATED_STORAGE_DIR": str(self.storage),
+            "COLOCATED_REWARDS_DIR": str(REWARDS),
+            "RECORDER_DIR": str(place),
+            "RECORDER_STOP_AT": "" if stop_at is None else str(stop_at),
+        }
+        done = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        (place / "output").write_text(done.stdout)
+        return Run(
+            exit_code=done.returncode,
+            output=done.stdout,
+            states=[
+                RankState.model_validate_json((place / "state" / f"rank-{rank}.json").read_text())
+                for rank in range(ranks)
+            ],
+            records=[
+                json.loads(line)
+                for file in sorted(place.glob("recorder-*.jsonl"))
+                for line in file.read_text().splitlines()
+            ],
+            directory=self.storage / described.directory,
+        )
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with `policy` and `reward`."""
+    directory = tmp_path_factory.mktemp("models")
+    for kind in ("policy", "reward"):
+        subprocess.run([sys.executable, HERE / "tiny_model.py", kind, directory / kind], check=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Workplace:
+    """Shared by the tests of one module."""
+    return Workplace(tmp_path_factory.mktemp("workplace"), models)
