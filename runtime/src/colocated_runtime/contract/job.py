@@ -5,7 +5,7 @@ Bounds on every list, map and string keep CEL's cost budget (the API server esti
 
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema, with_config
 from typing_extensions import TypedDict
 
 from colocated_runtime.contract.base import Contract
@@ -101,7 +101,8 @@ class Reward(Contract):
     name: Literal["reasoning_gym", "exact_match", "think_format"] | None = Field(
         default=None,
         description="Built-in. reasoning_gym: the task's own score of the answer. exact_match: 1 where the answer"
-        " column stands in the completion's last line or <answer>. think_format: 1 for <think>…</think> before the answer.",
+        " column stands in the completion's last line or <answer>. think_format: 1 for <think>…</think> before the"
+        " answer.",
     )
     function: Annotated[str, StringConstraints(max_length=253, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = (
         Field(
@@ -214,7 +215,7 @@ class CheckpointPolicy(Contract):
     storage: Storage = Field(
         # No default in the CRD: emptyDir would stay beside a claim that is added later.
         default_factory=lambda: Storage(empty_dir=EmptyDir()),
-        description="Where checkpoints go: exactly one of claim, volumeClaimTemplate and emptyDir; emptyDir unless set.",
+        description="Where checkpoints go: exactly one of claim, volumeClaimTemplate and emptyDir (if unset).",
     )
     every_steps: int = Field(default=50, ge=1, le=1_000_000)
     keep: int = Field(default=2, ge=1, le=1000, description="Complete checkpoints kept; the newest are.")
@@ -236,54 +237,54 @@ class Watchdog(Contract):
     start_timeout_seconds: int = Field(default=3600, ge=10, le=604_800)
 
 
+@with_config(ConfigDict(extra="forbid"))
 class KeySelector(TypedDict, total=False):
     """One key of a Secret or ConfigMap. Kubernetes' own names, as in all that is handed to the pod as it is."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
     name: Required[Name]
     key: Required[Name]
     optional: bool
 
 
+@with_config(ConfigDict(extra="forbid"))
 class FieldSelector(TypedDict, total=False):
     """A field of the pod, such as metadata.name."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
     apiVersion: Name
     fieldPath: Required[Name]
 
 
+@with_config(ConfigDict(extra="forbid"))
 class ResourceSelector(TypedDict, total=False):
     """A resource of the container, such as limits.memory."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
     containerName: Name
     resource: Required[Name]
     divisor: Quantity
 
 
+@with_config(ConfigDict(extra="forbid"))
 class ValueSource(TypedDict, total=False):
     """Where a variable's value comes from: exactly one of these."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
     secretKeyRef: KeySelector
     configMapKeyRef: KeySelector
     fieldRef: FieldSelector
     resourceFieldRef: ResourceSelector
 
 
+@with_config(ConfigDict(extra="forbid"))
 class ObjectReference(TypedDict, total=False):
     """A Secret or ConfigMap, all of its keys."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
     name: Required[Name]
     optional: bool
 
 
+@with_config(ConfigDict(extra="forbid"))
 class EnvironmentSource(TypedDict, total=False):
     """All keys of a Secret or ConfigMap as variables."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
     prefix: Name
     secretRef: ObjectReference
     configMapRef: ObjectReference

@@ -45,6 +45,11 @@ ENV_STATE_DIR = "COLOCATED_STATE_DIR"
 ENV_STORAGE_DIR = "COLOCATED_STORAGE_DIR"
 ENV_REWARDS_DIR = "COLOCATED_REWARDS_DIR"
 ENV_NODE_INDEX = "JOB_COMPLETION_INDEX"
+ENV_TERMINATION_LOG = "COLOCATED_TERMINATION_LOG"
+ENV_GRACE_SECONDS = "COLOCATED_GRACE_SECONDS"
+"""How long the ranks may take to save and leave after SIGTERM."""
+ENV_REPORT_HOST = "COLOCATED_REPORT_HOST"
+"""Address on which the launcher serves its report; all of the pod's unless set."""
 
 
 def job_key(name: str, uid: str) -> str:

@@ -122,7 +122,18 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
         ),
     ),
     "Parallelism": (
-        Rule("!has(self.sharding) || self.sharding == 'none'", "sharded training is not supported yet; use none", ".sharding"),
+        Rule(
+            "!has(self.sharding) || self.sharding == 'none'",
+            "sharded training is not supported yet; use none",
+            ".sharding",
+        ),
+    ),
+    "Memory": (
+        Rule(
+            "!has(self.offload) || self.offload == 'none'",
+            "offload to host memory is not supported yet; leave it out",
+            ".offload",
+        ),
     ),
     "Storage": (
         Rule(

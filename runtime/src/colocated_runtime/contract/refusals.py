@@ -1,0 +1,173 @@
+"""What cannot run, said before a pod exists: each refusal names field, value and way out. Pure.
+
+All that `rules` says in CEL, for jobs that no API server has seen, and what CEL cannot tell.
+"""
+
+from collections.abc import Iterator
+
+from colocated_runtime.contract import trainer, uris
+from colocated_runtime.contract.batches import batches
+from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward
+
+REASONING_GYM_SIZE = 500
+"""Rows of a reasoning-gym dataset that says no size."""
+
+
+def refusals(spec: JobSpec) -> list[str]:
+    """All that is wrong with `spec`; empty where it can run. With runtime.command only the pods are looked at."""
+    found = [*_pods(spec), *_sources(spec)]
+    if spec.runtime.command:
+        return found
+    found += [*_complete(spec), *_model(spec), *_rewards(spec), *_datasets(spec), *trainer.refusals(spec)]
+    return found or list(_rows(spec))
+
+
+def _complete(spec: JobSpec) -> Iterator[str]:
+    needed = {"model": spec.model, "dataset": spec.dataset, "rewards": spec.rewards}
+    for field, value in needed.items():
+        if not value:
+            yield f"{field}: missing; give model, dataset and at least one reward, or runtime.command"
+
+
+def _pods(spec: JobSpec) -> Iterator[str]:
+    if spec.gpus_per_node and spec.processes_per_node is not None:
+        yield (
+            f"processesPerNode: {spec.processes_per_node} beside gpusPerNode {spec.gpus_per_node}; a GPU has one rank:"
+            " leave one of them out"
+        )
+    if spec.backend != "cpu" and not spec.gpus_per_node:
+        yield f"device.backend: {spec.backend} needs GPUs; set gpusPerNode, or device.backend to cpu"
+    if spec.backend == "rocm" and spec.runtime.image is None:
+        yield "device.backend: rocm has no image yet; set runtime.image to your own, or use cuda"
+    for part, resources in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
+        if spec.resource_name in resources:
+            yield f"resources.{part}: {spec.resource_name} is set by gpusPerNode; leave it out of resources"
+    if spec.ranks_per_node % spec.parallelism.tensor_parallel:
+        yield (
+            f"parallelism.tensorParallel: {spec.parallelism.tensor_parallel} does not divide the {spec.ranks_per_node}"
+            " ranks of a node; use a divisor of it, or change gpusPerNode"
+        )
+    for index, variable in enumerate(spec.runtime.env):
+        if (variable.value is None) == (variable.value_from is None):
+            yield f"runtime.env[{index}]: {variable.name}: give exactly one of value and valueFrom"
+    yield from _storage(spec)
+
+
+def _storage(spec: JobSpec) -> Iterator[str]:
+    storage = spec.checkpoint.storage
+    kinds = (storage.claim, storage.volume_claim_template, storage.empty_dir)
+    if sum(kind is not None for kind in kinds) != 1:
+        yield "checkpoint.storage: give exactly one of claim, volumeClaimTemplate and emptyDir"
+        return
+    if spec.nodes == 1 or storage.claim:
+        return
+    if storage.empty_dir:
+        yield (
+            f"checkpoint.storage: an emptyDir is one pod's own, and nodes is {spec.nodes}; use a claim, or a"
+            " volumeClaimTemplate with accessModes: [ReadWriteMany]"
+        )
+    elif storage.volume_claim_template and "ReadWriteMany" not in storage.volume_claim_template.access_modes:
+        modes = ", ".join(storage.volume_claim_template.access_modes)
+        yield (
+            f"checkpoint.storage.volumeClaimTemplate.accessModes: {modes} cannot serve {spec.nodes} nodes; use"
+            " [ReadWriteMany]"
+        )
+
+
+def _sources(spec: JobSpec) -> Iterator[str]:
+    if spec.model:
+        yield from _source("model.source", spec.model.source, spec.model.revision, data=False)
+    for field, dataset in _all_datasets(spec):
+        yield from _source(f"{field}.source", dataset.source, dataset.revision, data=True)
+    for index, reward in enumerate(spec.rewards):
+        if reward.model:
+            yield from _source(f"rewards[{index}].model", reward.model, None, data=False)
+
+
+def _source(field: str, uri: str, revision: str | None, *, data: bool) -> Iterator[str]:
+    try:
+        source = uris.parse(uri)
+    except ValueError as error:
+        yield f"{field}: {error}"
+        return
+    if source.scheme == "reasoning-gym" and not data:
+        yield f"{field}: {uri} makes tasks, it holds no model; use hf://, pvc:// or file://"
+    size = source.query.get("size", "1")
+    if source.scheme == "reasoning-gym" and (not size.isdecimal() or int(size) < 1):
+        yield f"{field}: size={size} in {uri} is no number of rows; use e.g. size=1000"
+    if revision and source.scheme != "hf":
+        yield f"{field.rpartition('.')[0]}.revision: {revision}: only an hf:// source has revisions; leave it out"
+
+
+def _all_datasets(spec: JobSpec) -> Iterator[tuple[str, Dataset]]:
+    if spec.dataset:
+        yield "dataset", spec.dataset
+    if spec.evaluation:
+        yield "evaluation.dataset", spec.evaluation.dataset
+
+
+def _datasets(spec: JobSpec) -> Iterator[str]:
+    scored = any(reward.name == "reasoning_gym" for reward in spec.rewards)
+    for field, dataset in _all_datasets(spec):
+        if dataset.system_prompt and dataset.prompt_template and not dataset.conversational:
+            yield f"{field}.systemPrompt needs a chat; set conversational: true, or put it into promptTemplate"
+        if scored and not dataset.source.startswith("reasoning-gym://"):
+            yield (
+                f"{field}.source: {dataset.source} has no reasoning-gym tasks, which the reward reasoning_gym scores;"
+                " use reasoning-gym://TASK, or another reward"
+            )
+
+
+def _model(spec: JobSpec) -> Iterator[str]:
+    model, parallel = spec.model, spec.parallelism
+    if parallel.sharding != "none":
+        yield f"parallelism.sharding: {parallel.sharding} is not supported yet; use none"
+    if spec.memory.offload not in (None, "none"):
+        yield f"memory.offload: {spec.memory.offload} is not supported yet; leave it out"
+    if spec.memory.sleep_level and spec.backend == "cpu":
+        yield f"memory.sleepLevel: {spec.memory.sleep_level}: the engine cannot sleep on CPUs; leave it out"
+    if model and model.dtype == "float16" and spec.lora is None:
+        yield "model.dtype: float16 cannot be trained in full; use bfloat16, or float16 with lora"
+    if model and model.shape and model.shape.num_attention_heads % parallel.tensor_parallel:
+        yield (
+            f"parallelism.tensorParallel: {parallel.tensor_parallel} does not divide the model's"
+            f" {model.shape.num_attention_heads} attention heads; use a divisor of it"
+        )
+    if spec.lora:
+        yield from _lora(spec.lora)
+
+
+def _lora(lora: Lora) -> Iterator[str]:
+    if not lora.target_modules:
+        yield "lora.target_modules: empty; name modules, or leave it out for all linear layers"
+    if "all-linear" in lora.target_modules and len(lora.target_modules) > 1:
+        yield f"lora.target_modules: {', '.join(lora.target_modules)}: all-linear stands alone; leave the others out"
+    if any(name.rpartition(".")[2] == "lm_head" for name in lora.target_modules):
+        yield "lora.target_modules: an adapter on lm_head would never be trained; leave lm_head out"
+
+
+def _rewards(spec: JobSpec) -> Iterator[str]:
+    for index, reward in enumerate(spec.rewards):
+        yield from _reward(f"rewards[{index}]", reward)
+
+
+def _reward(field: str, reward: Reward) -> Iterator[str]:
+    if sum(kind is not None for kind in (reward.name, reward.function, reward.model)) != 1:
+        yield f"{field}: give exactly one of name, function and model"
+    if reward.config_map and reward.function is None:
+        yield f"{field}.configMap: {reward.config_map} holds the code of a function; set function too, or leave it out"
+
+
+def _rows(spec: JobSpec) -> Iterator[str]:
+    """Too few prompts for one rollout, where their number is known: TRL would train no step and call it done."""
+    known = spec.dataset and spec.dataset.max_samples
+    if spec.dataset and spec.dataset.source.startswith("reasoning-gym://"):
+        size = uris.parse(spec.dataset.source).query.get("size", "")
+        made = int(size) if size.isdecimal() else REASONING_GYM_SIZE
+        known = min(made, known or made)
+    needed = batches(spec.trainer, spec.algorithm, spec.world_size).prompts
+    if known and known < needed:
+        yield (
+            f"dataset: {known} rows, but one rollout takes {needed} different prompts (generation batch /"
+            " num_generations); give more rows, or a smaller batch"
+        )

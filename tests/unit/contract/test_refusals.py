@@ -1,0 +1,123 @@
+"""Every mistake is refused, by one message that names the field; and nothing else is."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.refusals import refusals
+from tests.unit.contract.bad_jobs import BAD_JOBS, GOOD, BadJob, changed
+
+
+def said(**changes: Any) -> list[str]:
+    """Refusals of GOOD with `changes`; __ in a name stands for a dot."""
+    spec = changed(GOOD, {name.replace("__", "."): value for name, value in changes.items()})
+    return refusals(JobSpec.model_validate(spec))
+
+
+def test_good_job_is_not_refused() -> None:
+    assert said() == []
+
+
+@pytest.mark.parametrize("bad", BAD_JOBS, ids=lambda bad: bad.name)
+def test_what_the_api_server_refuses_is_refused_without_it(bad: BadJob) -> None:
+    try:
+        messages = refusals(JobSpec.model_validate(bad.spec))
+    except ValidationError as error:
+        messages = [str(error)]
+    assert any(bad.refusal in message for message in messages), messages
+
+
+def test_own_command_needs_no_model() -> None:
+    assert said(model=None, dataset=None, rewards=None, runtime__command=["python", "train.py"]) == []
+
+
+def test_unknown_option_is_refused_with_the_name_that_was_meant() -> None:
+    assert said(trainer__num_generation=8) == [
+        "trainer.num_generation: no option of TRL's GRPOConfig; did you mean num_generations?"
+    ]
+
+
+def test_option_of_the_other_algorithm_is_unknown() -> None:
+    (message,) = said(algorithm="rloo", trainer__loss_type="grpo")
+    assert message.startswith("trainer.loss_type: no option of TRL's RLOOConfig")
+
+
+def test_another_image_may_know_other_options() -> None:
+    assert said(trainer__quite_new=1, runtime__image="example.org/newer-trl:1") == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "part"),
+    [
+        ("loss_type", "ppo", "'ppo' is none of grpo, bnpo"),
+        ("importance_sampling_level", "word", "none of token, sequence"),
+        ("lr_scheduler_type", "sinus", "none of linear, cosine"),
+        ("learning_rate", "1e-6", "write 1e-06, without quotes"),
+        ("num_generations", 8.0, "write 8"),
+        ("learning_rate", -1e-6, "too small; use at least 0"),
+        ("temperature", 0, "above 0"),
+        ("top_p", 1.5, "above 0 and at most 1"),
+        ("model_init_kwargs", {"dtype": "float32"}, "set model.dtype"),
+        ("model_init_kwargs", {"load_in_8bit": True}, "unquantized"),
+        ("generation_kwargs", {"max_tokens": 5}, "set trainer.max_completion_length"),
+        ("gradient_checkpointing_kwargs", {"every_n_layers": 2}, "leave it out"),
+        ("liger_kernel_config", {"fused_linear_cross_entropy": True}, "leave it out"),
+        ("lr_scheduler_type", "reduce_lr_on_plateau", "use e.g. cosine"),
+        ("logging_steps", 0, "at least 1"),
+        ("num_train_epochs", 0, "trains nothing"),
+        ("sync_ref_model", True, "set beta"),
+        ("vllm_importance_sampling_clip_min", 4.0, "is not below vllm_importance_sampling_clip_max 3.0"),
+        ("loss_type", "vespo", "token_truncate or token_mask"),
+    ],
+)
+def test_what_trl_would_say_minutes_later(option: str, value: Any, part: str) -> None:
+    (message,) = said(**{f"trainer__{option}": value})
+    assert message.startswith(f"trainer.{option}")
+    assert part in message
+
+
+def test_truncation_needs_a_bound() -> None:
+    spec = changed(GOOD, {"trainer.vllm_importance_sampling_mode": "token_truncate"})
+    spec["trainer"]["vllm_importance_sampling_clip_max"] = None
+    (message,) = refusals(JobSpec.model_validate(spec))
+    assert message.startswith("trainer.vllm_importance_sampling_mode: token_truncate needs a bound")
+
+
+def test_booleans_that_trl_takes_are_taken() -> None:
+    assert said(trainer__scale_rewards=False) == []
+
+
+def test_sync_of_the_reference_model_is_not_possible_with_lora() -> None:
+    (message,) = said(trainer__sync_ref_model=True, trainer__beta=0.1, lora={})
+    assert "lora" in message
+
+
+def test_too_few_prompts_for_one_rollout() -> None:
+    (message,) = said(dataset__source="reasoning-gym://gcd?size=3", trainer__steps_per_generation=4)
+    assert message.startswith("dataset: 3 rows, but one rollout takes 4 different prompts")
+    (message,) = said(dataset__maxSamples=1, trainer__steps_per_generation=2)
+    assert message.startswith("dataset: 1 rows")
+
+
+def test_rocm_needs_an_own_image() -> None:
+    changes = {"gpusPerNode": 1, "resourceName": "amd.com/gpu"}
+    assert said(**changes)[0].startswith("device.backend: rocm has no image yet")
+    assert said(**changes, runtime__image="example.org/rocm:1") == []
+
+
+def test_tensor_parallel_divides_the_attention_heads() -> None:
+    shape = {
+        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2,
+        "intermediate_size": 128, "vocab_size": 1000,
+    }  # fmt: skip
+    (message,) = said(gpusPerNode=4, parallelism__tensorParallel=4, model__shape=shape)
+    assert "6 attention heads" in message
+    (message,) = said(model__shape=shape, trainer__router_aux_loss_coef=0.01)
+    assert "no experts" in message
+
+
+def test_gym_size_must_be_a_number() -> None:
+    (message,) = said(dataset__source="reasoning-gym://gcd?size=many")
+    assert message.startswith("dataset.source: size=many")
