@@ -1,0 +1,159 @@
+"""How the ranks ended: from what they said, what torchrun saw, and what the launcher did. Pure."""
+
+import re
+import signal
+from dataclasses import dataclass, field
+
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import RankState
+
+DEVICE_FULL = ("out of memory", "cumem_allocator", "CUBLAS_STATUS_ALLOC_FAILED")
+RENDEZVOUS = ("DistStoreError", "DistNetworkError", "RendezvousTimeoutError", "RendezvousConnectionError", "EADDRINUSE")
+LOST_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "remote process exited",
+    "NCCL communicator was aborted",
+)
+"""A rank that says so has lost another one: the other's end is the cause."""
+FAILURE = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid: \d+\)")
+TRACEBACK = "Traceback (most recent call last)"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that is known once this node's ranks are gone."""
+
+    exit_code: int
+    """Of torchrun."""
+    ranks: list[RankState] = field(default_factory=list)
+    failed_rank: int | None = None
+    failed_code: int | None = None
+    """First rank that torchrun saw fail, and its exit code; negative: killed by that signal."""
+    failed_log: str = ""
+    """The end of that rank's log."""
+    torchrun_log: str = ""
+    hung: str = ""
+    """The watchdog's complaint, if it ended the ranks."""
+    stacks: str = ""
+    stopping: bool = False
+    overran: bool = False
+    """The ranks did not leave within the grace period and were killed."""
+    oom_kills: int = 0
+    memory_limit: int | None = None
+    own_worker: bool = True
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The launcher's verdict on this node's part of the attempt."""
+
+    outcome: Outcome
+    message: str
+    exit_code: int | None = None
+    rank: int | None = None
+    traceback: str = ""
+    secondary: bool = False
+    """This node only lost another one; that one's ending is the cause."""
+
+
+def classify(facts: Facts) -> Ending:
+    """The ranks' own word first; where they could not speak, the traces of their death."""
+    if facts.hung:
+        return Ending(Outcome.HUNG, facts.hung, traceback=facts.stacks)
+    words = sorted((rank for rank in facts.ranks if rank.outcome), key=lambda rank: rank.updated)
+    bad = [rank for rank in words if rank.outcome not in (Outcome.COMPLETE, Outcome.PREEMPTED)]
+    telling = next((rank for rank in bad if rank.outcome is not Outcome.CRASH), None)
+    if telling and not (facts.stopping and telling.outcome is Outcome.TRANSIENT):
+        return _own_word(telling, facts)
+    if not bad and any(rank.outcome is Outcome.COMPLETE for rank in words):
+        return Ending(Outcome.COMPLETE, words[0].message, 0)
+    if facts.oom_kills:
+        return _host_out_of_memory(facts)
+    if facts.stopping or (not bad and words):
+        return _preempted(facts, words)
+    if bad and not _died_silently(facts):
+        return _own_word(bad[0], facts)
+    return _by_traces(facts)
+
+
+def failed_rank(torchrun_log: str) -> tuple[int | None, int | None]:
+    """Rank and exit code of the root cause in torchrun's closing words."""
+    match = FAILURE.search(torchrun_log, torchrun_log.rfind("Root Cause"))
+    return (int(match[1]), int(match[2])) if match else (None, None)
+
+
+def _own_word(rank: RankState, facts: Facts) -> Ending:
+    assert rank.outcome is not None
+    code = facts.failed_code if facts.failed_rank == rank.rank else facts.exit_code
+    lost = rank.outcome is Outcome.CRASH and any(text in rank.message for text in LOST_PEER)
+    return Ending(rank.outcome, rank.message, shell_code(code), rank.rank, rank.traceback, secondary=lost)
+
+
+def _died_silently(facts: Facts) -> bool:
+    """Whether the rank that failed first left no word: the others' words are then about losing it."""
+    spoke = {rank.rank for rank in facts.ranks if rank.outcome}
+    return facts.failed_rank is not None and facts.failed_rank not in spoke
+
+
+def _host_out_of_memory(facts: Facts) -> Ending:
+    limit = f" of {facts.memory_limit / 2**30:.1f} GiB" if facts.memory_limit else ""
+    return Ending(
+        Outcome.HOST_OUT_OF_MEMORY,
+        f"the kernel killed a process of the pod at its memory limit{limit}: raise resources.limits.memory",
+        137,
+        facts.failed_rank,
+    )
+
+
+def _preempted(facts: Facts, words: list[RankState]) -> Ending:
+    said = next((rank.message for rank in words if rank.outcome is Outcome.PREEMPTED), "")
+    if said:
+        return Ending(Outcome.PREEMPTED, said, 143)
+    how = "the ranks did not leave within the grace period and were killed" if facts.overran else "the ranks left"
+    saved = [point.step for rank in facts.ranks for point in rank.checkpoints]
+    rest = f"the newest checkpoint is of step {max(saved)}" if saved else "no checkpoint was written before"
+    return Ending(Outcome.PREEMPTED, f"stopped as asked: {how}; {rest}", 143)
+
+
+def _by_traces(facts: Facts) -> Ending:
+    if not facts.own_worker and facts.exit_code == 0:
+        return Ending(Outcome.COMPLETE, "the command ended with exit code 0", 0)
+    code = facts.failed_code if facts.failed_code is not None else facts.exit_code
+    where = "torchrun" if facts.failed_rank is None else f"rank {facts.failed_rank}"
+    trace = last_traceback(facts.failed_log or facts.torchrun_log)
+    message = f"{where} {_death(code)}"
+    if facts.failed_log or trace:
+        message += f": {(trace or facts.failed_log).splitlines()[-1][:500]}"
+    return Ending(_traced_outcome(facts, code), message, shell_code(code), facts.failed_rank, trace)
+
+
+def _traced_outcome(facts: Facts, code: int) -> Outcome:
+    end = facts.failed_log[-3000:]
+    if any(text.lower() in end.lower() for text in DEVICE_FULL):
+        return Outcome.DEVICE_OUT_OF_MEMORY
+    if code > 0 and any(text in (end or facts.torchrun_log[-3000:]) for text in RENDEZVOUS):
+        return Outcome.TRANSIENT
+    return Outcome.CRASH
+
+
+def _death(code: int) -> str:
+    if code < 0 or code > 128:
+        number = -code if code < 0 else code - 128
+        try:
+            return f"was killed by {signal.Signals(number).name}"
+        except ValueError:
+            pass
+    return f"ended with exit code {code}" + ("" if code else " without saying that it is done")
+
+
+def shell_code(code: int | None) -> int | None:
+    """As a shell and Kubernetes write it: 128 + the signal's number."""
+    return 128 - code if code is not None and code < 0 else code
+
+
+def last_traceback(log: str) -> str:
+    """From the last traceback in the log to its end."""
+    start = log.rfind(TRACEBACK)
+    return log[start:].strip() if start >= 0 else ""

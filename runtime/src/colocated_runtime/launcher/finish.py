@@ -1,0 +1,62 @@
+"""The final report: to a file beside the checkpoints, and to Kubernetes as the termination message."""
+
+import os
+from pathlib import Path
+
+import structlog
+from pydantic import ValidationError
+
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Report, Stage
+from colocated_runtime.launcher.classify import Ending
+from colocated_runtime.launcher.environment import Paths
+
+log = structlog.get_logger()
+EXIT_CODES = {Outcome.COMPLETE: 0, Outcome.PREEMPTED: 143}
+
+
+def final(report: Report, ending: Ending, now: float) -> Report:
+    """The report's last edition."""
+    return report.model_copy(
+        update={
+            "stage": Stage.FINISHED,
+            "updated": now,
+            "outcome": ending.outcome,
+            "message": ending.message,
+            "exit_code": ending.exit_code,
+            "rank": ending.rank,
+            "traceback": ending.traceback,
+        }
+    )
+
+
+def write(report: Report, paths: Paths) -> None:
+    """Write both copies. One that cannot be written is logged and does not keep the other from being written."""
+    try:
+        _replace(paths.final_report(report.attempt, report.node), report.model_dump_json(by_alias=True))
+    except OSError as error:
+        log.warning("final report not stored", reason=str(error))
+    try:
+        # Not replaced: the kubelet has mounted this very file.
+        paths.termination_log.write_text(report.compact())
+    except OSError as error:
+        log.warning("termination message not written", reason=str(error))
+
+
+def previous(paths: Paths, attempt: int, node: int) -> Report | None:
+    """The final report of the attempt before, if it lies on this volume."""
+    try:
+        found = Report.model_validate_json(paths.final_report(attempt - 1, node).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return found.model_copy(update={"previous": None})
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(path.name + ".tmp")
+    with aside.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)

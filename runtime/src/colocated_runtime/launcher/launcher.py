@@ -1,0 +1,148 @@
+"""One attempt on one node: download, wait for the other nodes, run the ranks, say how it ended."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Awaitable
+from typing import Any
+
+import structlog
+
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Report, Stage
+from colocated_runtime.launcher import finish
+from colocated_runtime.launcher.classify import Ending, classify
+from colocated_runtime.launcher.environment import Environment
+from colocated_runtime.launcher.peers import wait_for_peers
+from colocated_runtime.launcher.server import serving
+from colocated_runtime.launcher.sources import FetchState, hub_sources
+from colocated_runtime.launcher.supervisor import TICK_SECONDS, StopRequest, Supervisor, end_all
+
+CAUSE_FIRST_SECONDS = 3.0
+"""A node that only lost another one ends this much later: the operator looks at the pod that ended first."""
+
+log = structlog.get_logger()
+
+
+class Launcher:
+    """`report` is what GET /report answers at any moment."""
+
+    def __init__(self, attempt: Attempt, environment: Environment) -> None:
+        self._attempt, self._environment = attempt, environment
+        self._paths, self._node = environment.paths, environment.node
+        self._stop = StopRequest()
+        now = time.time()
+        self.report = Report(
+            name=attempt.name, uid=attempt.uid, attempt=attempt.attempt, node=environment.node,
+            stage=Stage.FETCHING, started=now, updated=now,
+        )  # fmt: skip
+
+    async def run(self) -> int:
+        """The pod's exit code: 0 Complete, 143 Preempted, 1 otherwise. Raise OSError where the port is taken."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.ask)
+        async with serving(lambda: self.report, self._environment.report_host, self._attempt.report_port):
+            ending = await self._ending()
+            self.report = finish.final(self.report, ending, time.time())
+            finish.write(self.report, self._paths)
+        log.info("finished", outcome=ending.outcome.value, message=ending.message)
+        return finish.EXIT_CODES.get(ending.outcome, 1)
+
+    async def _ending(self) -> Ending:
+        try:
+            self._prepare()
+            ending = await self._fetch() or await self._meet() or await self._train()
+        except OSError as error:
+            return Ending(Outcome.USER_ERROR, f"checkpoint.storage: a directory of the attempt cannot be used: {error}")
+        except Exception as error:
+            log.exception("launcher failed")
+            return Ending(Outcome.CRASH, f"launcher: {error!r}", traceback=traceback.format_exc()[-4000:])
+        if ending.secondary and len(self._attempt.hosts) > 1:
+            await asyncio.sleep(CAUSE_FIRST_SECONDS)
+        return ending
+
+    def _prepare(self) -> None:
+        """Make the directories, forget what an earlier run left in the state directory, recall the last report."""
+        state = self._paths.state
+        state.mkdir(parents=True, exist_ok=True)
+        stale = [self._paths.stop_file, self._paths.sources_file, self._paths.fetch_file, *state.glob("rank-*.json")]
+        for path in stale:
+            path.unlink(missing_ok=True)
+        self._paths.storage.mkdir(parents=True, exist_ok=True)
+        before = finish.previous(self._paths, self._attempt.attempt, self._node)
+        self.report = self.report.model_copy(update={"previous": before})
+
+    async def _fetch(self) -> Ending | None:
+        """Download the hf:// sources in a process of their own."""
+        try:
+            wanted = hub_sources(self._attempt.spec)
+        except ValueError as error:
+            return Ending(Outcome.USER_ERROR, str(error))
+        if not wanted:
+            self._paths.sources_file.write_text("{}")
+            return None
+        process = _start_fetch()
+        interrupted = await self._unless_stopped(self._watch_fetch(process), "downloading")
+        if interrupted:
+            await end_all(process)
+            return interrupted
+        if process.returncode == 0:
+            return None
+        said = self._fetch_state()
+        code = f"the download ended with exit code {process.returncode}"
+        return Ending(said.outcome or Outcome.CRASH, said.message if said.outcome else code, process.returncode)
+
+    async def _watch_fetch(self, process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None:
+            self._tell(Stage.FETCHING, self._fetch_state().message)
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _fetch_state(self) -> FetchState:
+        path = self._paths.fetch_file
+        return FetchState.model_validate_json(path.read_bytes()) if path.exists() else FetchState(message="")
+
+    async def _meet(self) -> Ending | None:
+        """Wait for the other nodes."""
+        self._tell(Stage.WAITING, "")
+        waiting = wait_for_peers(self._attempt, self._node, lambda message: self._tell(Stage.WAITING, message))
+        return await self._unless_stopped(waiting, "waiting for the other pods")
+
+    async def _train(self) -> Ending:
+        self._tell(Stage.STARTING, f"starting {self._attempt.spec.ranks_per_node} ranks")
+        facts = await Supervisor(
+            self._attempt, self._environment, self._stop, self.report, lambda report: setattr(self, "report", report)
+        ).run()
+        return classify(facts)
+
+    async def _unless_stopped(self, work: Awaitable[None], doing: str) -> Ending | None:
+        """Await `work`; None once it is done, an ending if SIGTERM or the start timeout came before."""
+        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(work), asyncio.ensure_future(self._stop.asked.wait())]
+        seconds = self._attempt.spec.watchdog.start_timeout_seconds
+        try:
+            done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if tasks[0] in done:
+            tasks[0].result()
+            return None
+        if done:
+            return Ending(Outcome.PREEMPTED, f"stopped as asked while {doing}", 143)
+        waited = f"{doing} took longer than watchdog.startTimeoutSeconds ({seconds} s)"
+        return Ending(Outcome.TRANSIENT, f"{waited}: {self.report.message}")
+
+    def _tell(self, stage: Stage, message: str) -> None:
+        if (stage, message) != (self.report.stage, self.report.message):
+            log.info(message or stage.value)
+        self.report = self.report.model_copy(update={"stage": stage, "message": message, "updated": time.time()})
+
+
+def _start_fetch() -> subprocess.Popen[bytes]:
+    quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    return subprocess.Popen([sys.executable, "-m", "colocated_runtime.launcher.fetch"], env=quiet | os.environ)

@@ -1,0 +1,58 @@
+"""Which hf:// repositories a job needs, the key under which the worker finds each, and how the download goes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from colocated_runtime.contract import uris
+from colocated_runtime.contract.base import Message
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.outcome import Outcome
+
+
+class FetchState(Message):
+    """What the download tells the launcher, in `<state>/fetch.json`. `outcome` is set once it failed."""
+
+    message: str
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """One repository on the hub. `field` is where the spec names it."""
+
+    field: str
+    uri: str
+    repo: str
+    kind: Literal["model", "dataset"]
+    revision: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The URI, with its revision where one is set."""
+        return f"{self.uri}@{self.revision}" if self.revision else self.uri
+
+
+def hub_sources(spec: JobSpec) -> list[HubSource]:
+    """Each repository once. Raise ValueError, naming the field, where a source is none."""
+    named: list[tuple[str, str, Literal["model", "dataset"], str | None]] = []
+    if spec.model:
+        named.append(("model.source", spec.model.source, "model", spec.model.revision))
+    if spec.dataset:
+        named.append(("dataset.source", spec.dataset.source, "dataset", spec.dataset.revision))
+    if spec.evaluation:
+        data = spec.evaluation.dataset
+        named.append(("evaluation.dataset.source", data.source, "dataset", data.revision))
+    for index, reward in enumerate(spec.rewards):
+        if reward.model:
+            named.append((f"rewards[{index}].model", reward.model, "model", None))
+
+    found: dict[tuple[str, str], HubSource] = {}
+    for field, uri, kind, revision in named:
+        try:
+            source = uris.parse(uri)
+        except ValueError as error:
+            raise ValueError(f"{field}: {error}") from error
+        if source.scheme == "hf":
+            wanted = HubSource(field, uri, source.name, kind, revision)
+            found.setdefault((wanted.key, kind), wanted)
+    return list(found.values())

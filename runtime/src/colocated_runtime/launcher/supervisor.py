@@ -1,0 +1,173 @@
+"""The life of this node's ranks: started, watched, told to stop, ended where they do not come on, accounted for."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import structlog
+
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.report import Pressure, Report, Stage
+from colocated_runtime.launcher import classify, logs, memory, processes, ranks, watch
+from colocated_runtime.launcher.classify import Facts
+from colocated_runtime.launcher.environment import Environment
+
+TICK_SECONDS = 0.25
+DYING_SECONDS = 5.0
+"""From SIGTERM to SIGKILL."""
+STACK_SECONDS = 2.0
+"""Time for the ranks to write their stacks."""
+
+log = structlog.get_logger()
+
+
+class StopRequest:
+    """SIGTERM asks the ranks to save and leave; a second one ends them at once."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.urgent = False
+
+    def ask(self) -> None:
+        """Called at every SIGTERM and SIGINT."""
+        self.urgent = self.asked.is_set()
+        self.asked.set()
+
+
+class Supervisor:
+    """Runs torchrun once. `publish` is given the report at every look at the ranks."""
+
+    def __init__(
+        self, attempt: Attempt, environment: Environment, stop: StopRequest, report: Report,
+        publish: Callable[[Report], None],
+    ) -> None:  # fmt: skip
+        self._attempt, self._environment, self._stop = attempt, environment, stop
+        self._report, self._publish = report, publish
+        self._paths, self._node = environment.paths, environment.node
+        self._own_worker = not attempt.spec.runtime.command
+        self._log_dir = self._paths.logs(attempt.attempt)
+        self._pressure = watch.PressureLog()
+        self._gauge = memory.Gauge(attempt.spec.memory.host_pressure)
+        before = memory.read()
+        self._oom_kills_before = before.oom_kills if before else 0
+        watchdog = attempt.spec.watchdog
+        self._watchdog = watch.Watchdog(
+            start_seconds=watchdog.start_timeout_seconds,
+            stall_seconds=watchdog.stall_timeout_seconds,
+            began=time.monotonic(),
+        )
+        self._deadline: float | None = None
+        self._overran = False
+        self._hung = self._stacks = ""
+
+    async def run(self) -> Facts:
+        """Start the ranks and return once all are gone. Raise OSError where their logs cannot be written."""
+        logs.drop_old(self._log_dir.parent, self._attempt.attempt)
+        own = ranks.global_ranks(self._attempt, self._node)
+        names = {ranks.rank_log(rank): f"[rank {rank}] " if len(own) > 1 else "" for rank in own}
+        tail = logs.Tail(self._log_dir, names, sys.stdout.buffer)
+        told_before = logs.size(self._log_dir / ranks.torchrun_log(self._node))
+        process = ranks.start(self._attempt, self._node, self._paths.state, self._log_dir)
+        log.info("ranks started", ranks=f"{own.start}-{own.stop - 1}", logs=str(self._log_dir))
+        try:
+            while process.poll() is None:
+                processes.reap({process.pid})
+                self._observe()
+                await asyncio.to_thread(tail.pump)
+                await self._intervene(process)
+                await asyncio.sleep(TICK_SECONDS)
+        finally:
+            await end_all(process)
+        self._observe()
+        await asyncio.to_thread(tail.pump, last=True)
+        return self._facts(process.returncode, told_before)
+
+    def _observe(self) -> None:
+        """Look at the ranks' files and at the container's memory, and publish what they say."""
+        now, states = time.time(), watch.read_ranks(self._paths.state)
+        self._pressure.add_ranks(states)
+        self._look_at_memory(now)
+        stage = Stage.STOPPING if self._stop.asked.is_set() else watch.stage_of(states, own_worker=self._own_worker)
+        if stage is not self._report.stage:
+            log.info(stage.value)
+        merged = watch.merge(self._report, states, now)
+        self._report = merged.model_copy(update={"stage": stage, "pressure": self._pressure.events, "message": ""})
+        self._publish(self._report)
+
+    def _look_at_memory(self, now: float) -> None:
+        host = memory.read()
+        if host is None or host.limit is None or not self._gauge.rises(host.share):
+            return
+        message = f"the pod uses {host.share:.0%} of its memory limit ({host.limit / 2**30:.1f} GiB)"
+        log.warning("memory pressure", message=message)
+        event = Pressure(
+            sequence=0, time=now, kind="Host", phase=self._report.phase,
+            used_bytes=host.used, limit_bytes=host.limit, message=message,
+        )  # fmt: skip
+        self._pressure.add(event)
+
+    async def _intervene(self, process: subprocess.Popen[bytes]) -> None:
+        now = time.monotonic()
+        if self._stop.asked.is_set():
+            if self._deadline is None:
+                self._deadline = now + self._environment.grace_seconds
+                self._paths.stop_file.touch()
+                log.info("told the ranks to save and leave", grace_seconds=self._environment.grace_seconds)
+            if now >= self._deadline or self._stop.urgent:
+                self._overran = True
+                await end_all(process)
+            return
+        states = watch.read_ranks(self._paths.state)
+        self._hung = self._watchdog.complaint(states, self._report.stage, now)
+        if self._hung:
+            log.error("hung", message=self._hung)
+            self._stacks = await self._dump_stacks([state.rank for state in states], [state.pid for state in states])
+            await end_all(process)
+
+    async def _dump_stacks(self, own: list[int], pids: list[int]) -> str:
+        """Have each rank write its threads' stacks to its log (faulthandler, SIGUSR1) and return what came."""
+        files = {rank: self._log_dir / ranks.rank_log(rank) for rank in own}
+        sizes = {rank: logs.size(path) for rank, path in files.items()}
+        alive = set(processes.descendants())
+        for pid in pids:
+            if pid in alive:
+                os.kill(pid, signal.SIGUSR1)
+        await asyncio.sleep(STACK_SECONDS)
+        return "\n".join(f"rank {rank}:\n{logs.end_of(files[rank], 4000, sizes[rank])}" for rank in own)
+
+    def _facts(self, exit_code: int, told_before: int) -> Facts:
+        host = memory.read()
+        told = logs.end_of(self._log_dir / ranks.torchrun_log(self._node), 20_000, told_before)
+        failed, code = classify.failed_rank(told)
+        return Facts(
+            exit_code=exit_code,
+            ranks=watch.read_ranks(self._paths.state),
+            failed_rank=failed,
+            failed_code=code,
+            failed_log=logs.end_of(self._log_dir / ranks.rank_log(failed)) if failed is not None else "",
+            torchrun_log=told,
+            hung=self._hung,
+            stacks=self._stacks,
+            stopping=self._stop.asked.is_set(),
+            overran=self._overran,
+            oom_kills=host.oom_kills - self._oom_kills_before if host else 0,
+            memory_limit=host.limit if host else None,
+            own_worker=self._own_worker,
+        )
+
+
+async def end_all(process: subprocess.Popen[bytes]) -> None:
+    """End `process` and every other process below the launcher: SIGTERM, then SIGKILL."""
+    deadline = time.monotonic() + DYING_SECONDS
+    processes.signal_all(signal.SIGTERM)
+    while processes.descendants():
+        if time.monotonic() > deadline:
+            processes.signal_all(signal.SIGKILL)
+        process.poll()
+        processes.reap({process.pid})
+        await asyncio.sleep(0.05)
+    process.wait()

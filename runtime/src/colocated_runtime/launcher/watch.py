@@ -1,0 +1,111 @@
+"""From the ranks' state files to the report: pure, but for reading the files."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from colocated_runtime.contract.report import Phase, PhasePeak, Pressure, RankState, Report, Stage
+
+PRESSURE_KEPT = 50
+Pulse = tuple[tuple[int, int, Phase, float], ...]
+
+
+def read_ranks(state: Path) -> list[RankState]:
+    """What the ranks have written so far, in their order."""
+    found = []
+    for path in state.glob("rank-*.json"):
+        try:
+            found.append(RankState.model_validate_json(path.read_bytes()))
+        except (ValidationError, FileNotFoundError):
+            continue  # a worker of another version, or gone this instant
+    return sorted(found, key=lambda rank: rank.rank)
+
+
+def merge(report: Report, ranks: list[RankState], now: float) -> Report:
+    """The report with the ranks' news: the first rank's word, the largest peaks, the first checkpoint error."""
+    if not ranks:
+        return report.model_copy(update={"updated": now})
+    first = ranks[0]
+    changes: dict[str, Any] = {
+        name: getattr(first, name)
+        for name in ("phase", "progress", "metrics", "throughput", "checkpoints", "evaluations", "resumed_from_step")
+    }
+    unsynced = next((rank.weights for rank in ranks if rank.weights and not rank.weights.in_sync), None)
+    return report.model_copy(
+        update=changes
+        | {
+            "updated": now,
+            "peaks": _largest([rank.peaks for rank in ranks]),
+            "weights": unsynced or first.weights,
+            "checkpoint_error": next((rank.checkpoint_error for rank in ranks if rank.checkpoint_error), ""),
+            "model_uri": first.model_uri,
+        }
+    )
+
+
+def _largest(peaks: list[dict[Phase, PhasePeak]]) -> dict[Phase, PhasePeak]:
+    result: dict[Phase, PhasePeak] = {}
+    for phase, peak in (item for mapping in peaks for item in mapping.items()):
+        known = result.get(phase, PhasePeak())
+        result[phase] = PhasePeak(
+            device_bytes=max(known.device_bytes, peak.device_bytes),
+            host_bytes=max(known.host_bytes, peak.host_bytes),
+        )
+    return result
+
+
+def stage_of(ranks: list[RankState], *, own_worker: bool) -> Stage:
+    """Starting until every rank has left its start phase. A user's command without state files just runs."""
+    if not ranks:
+        return Stage.STARTING if own_worker else Stage.RUNNING
+    return Stage.STARTING if any(rank.phase is Phase.START for rank in ranks) else Stage.RUNNING
+
+
+@dataclass
+class PressureLog:
+    """All pressure events of this pod, numbered in the order in which they became known."""
+
+    events: list[Pressure] = field(default_factory=list)
+    _known: dict[int | None, int] = field(default_factory=dict)
+
+    def add_ranks(self, ranks: list[RankState]) -> None:
+        """Take up what the ranks have written since the last call."""
+        for rank in ranks:
+            for event in rank.pressure:
+                if event.sequence > self._known.get(rank.rank, -1):
+                    self._known[rank.rank] = event.sequence
+                    self.add(event)
+
+    def add(self, event: Pressure) -> None:
+        """Take up one event under the next number; only the newest are kept."""
+        number = self.events[-1].sequence + 1 if self.events else 1
+        self.events = [*self.events, event.model_copy(update={"sequence": number})][-PRESSURE_KEPT:]
+
+
+class Watchdog:
+    """Notices that the ranks take too long to start, or that no rank comes on any more."""
+
+    def __init__(self, *, start_seconds: float, stall_seconds: float, began: float) -> None:
+        self._start_seconds = start_seconds
+        self._stall_seconds = stall_seconds
+        self._began = began
+        self._pulse: Pulse = ()
+        self._since = began
+
+    def complaint(self, ranks: list[RankState], stage: Stage, now: float) -> str:
+        """What is wrong; empty while all is well. `now` and `began` are of one clock, in seconds."""
+        pulse = tuple((rank.rank, rank.progress.step, rank.phase, rank.phase_since) for rank in ranks)
+        if pulse != self._pulse:
+            self._pulse, self._since = pulse, now
+        if stage is Stage.STARTING:
+            if now - self._began < self._start_seconds:
+                return ""
+            return f"the ranks did not start within watchdog.startTimeoutSeconds ({self._start_seconds:.0f} s)"
+        if not ranks or now - self._since < self._stall_seconds:
+            return ""
+        where = ", ".join(f"rank {rank.rank} in {rank.phase} at step {rank.progress.step}" for rank in ranks[:4]) + (
+            f" and {len(ranks) - 4} more" if len(ranks) > 4 else ""
+        )
+        return f"no progress for watchdog.stallTimeoutSeconds ({self._stall_seconds:.0f} s): {where}"
