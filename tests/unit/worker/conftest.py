@@ -121,8 +121,7 @@ class Workplace:
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with `policy` and `reward`."""
     directory = tmp_path_factory.mktemp("models")
-    for kind in ("policy", "reward"):
-        subprocess.run([sys.executable, HERE / "tiny_model.py", kind, directory / kind], check=True)
+    subprocess.run([sys.executable, HERE / "tiny_model.py", directory], check=True)
     return directory
 
 
@@ -130,3 +129,24 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workplace(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Workplace:
     """Shared by the tests of one module."""
     return Workplace(tmp_path_factory.mktemp("workplace"), models)
+
+
+@pytest.fixture(scope="session")
+def greedy():
+    """greedy(model directory, chats, tokens): the most likely completions by transformers alone, token ids."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    def generate(directory: Path, chats: list[Any], tokens: int) -> list[list[int]]:
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+        completions = []
+        for chat in chats:
+            prompt = tokenizer.apply_chat_template(
+                chat, add_generation_prompt=True, return_tensors="pt", return_dict=True
+            )
+            output = model.generate(**prompt, max_new_tokens=tokens, do_sample=False)
+            completions.append(output[0, prompt["input_ids"].shape[1] :].tolist())
+        return completions
+
+    return generate

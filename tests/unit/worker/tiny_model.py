@@ -1,6 +1,6 @@
 """Makes models of a few hundred kilobytes, random but deterministic, with a byte-level tokenizer and a chat template.
 
-python tiny_model.py policy DIRECTORY | reward DIRECTORY
+python tiny_model.py DIRECTORY   (writes DIRECTORY/policy and DIRECTORY/reward)
 """
 
 import sys
@@ -38,7 +38,9 @@ def config(vocabulary: int, **changes: object) -> Qwen2Config:
     return Qwen2Config(
         vocab_size=vocabulary, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=32, max_position_embeddings=512, tie_word_embeddings=True,
-        bos_token_id=None, eos_token_id=2, pad_token_id=0, **changes,
+        bos_token_id=None, eos_token_id=2, pad_token_id=0,
+        initializer_range=0.3,  # large, so that greedy tokens hang on the prompt and not on rounding
+        **changes,
     )  # fmt: skip
 
 
@@ -51,12 +53,11 @@ def write(kind: str, directory: Path) -> Path:
         model = Qwen2ForSequenceClassification(config(size, num_labels=1))
     else:
         model = Qwen2ForCausalLM(config(size))
-        with torch.no_grad():  # spread out the logits, so that greedy tokens do not hang on rounding
-            model.model.embed_tokens.weight.mul_(4)
     model.save_pretrained(directory)
     words.save_pretrained(directory)
     return directory
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], Path(sys.argv[2]))
+    for kind in ("policy", "reward"):
+        write(kind, Path(sys.argv[1]) / kind)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
@@ -27,11 +28,10 @@ def main() -> int:
     environment.prepare(os.environ, attempt.spec.backend)
     try:
         # Only now: torch, vLLM and TRL read the environment when they are imported.
-        from colocated_runtime.worker.job import Job, release
+        from colocated_runtime.worker.job import Job
 
-        outcome = Job(attempt, paths, state).run()
-        state.update(outcome=outcome, message=_closing_words(outcome, state.state.progress))
-        release()
+        job = Job(attempt, paths, state)
+        outcome = job.run()
     except Exception as error:
         traceback.print_exc()
         resumed = state.state.resumed_from_step or 0
@@ -42,6 +42,9 @@ def main() -> int:
             traceback=traceback.format_exc()[-8000:],
         )
         return 1
+    state.update(outcome=outcome, message=_closing_words(outcome, state.state.progress))
+    with suppress(Exception):  # the work is done and the state says so
+        job.close()
     return 0
 
 
@@ -51,4 +54,9 @@ def _closing_words(outcome: Outcome, progress: Progress) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    if exit_code:
+        # Collectives in which the other ranks wait for this one can keep the interpreter from ending.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)

@@ -14,17 +14,20 @@ from colocated_runtime.worker import ranks
 from colocated_runtime.worker.state import StateFile
 
 DIFFERENCE = "sampling/sampling_logp_difference/mean"
-DIFFERENCE_LIMIT = 0.1
-"""Mean |difference| of the engine's and the trainer's log-probabilities of the same tokens, in nats. Rounding alone
-gives 0.001 (float32) to 0.03 (bfloat16); weights of another policy give more."""
+DIFFERENCE_LIMITS = {"float32": 0.005, "bfloat16": 0.1, "float16": 0.1}
+"""By dtype: mean |difference| of the engine's and the trainer's log-probabilities of the same tokens, in nats.
+Rounding alone gives 1e-6 (float32) to 0.03 (bfloat16); weights of another policy give more."""
 
 
 class Report(TrainerCallback):
     """Writes progress, metrics and throughput to the rank's state file."""
 
-    def __init__(self, state: StateFile, *, comparable: bool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, state: StateFile, *, difference_limit: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`difference_limit` as in `judge`."""
         self._file = state
-        self._comparable = comparable
+        self._limit = difference_limit
         self._clock = clock
         self._began = clock()
         self._first_step = 0
@@ -52,7 +55,7 @@ class Report(TrainerCallback):
             return  # transformers' closing summary
         changes: dict[str, Any] = {"metrics": metrics, "throughput": self._throughput(metrics)}
         if DIFFERENCE in metrics:
-            changes["weights"] = judge(metrics[DIFFERENCE], state.global_step, comparable=self._comparable)
+            changes["weights"] = judge(metrics[DIFFERENCE], state.global_step, self._limit)
         self._file.update(**changes)
 
     def _throughput(self, metrics: Mapping[str, float]) -> dict[str, float]:
@@ -116,11 +119,14 @@ def finite(logs: Mapping[str, Any]) -> dict[str, float]:
     return dict(list(numbers.items())[:64])
 
 
-def judge(difference: float, step: int, *, comparable: bool) -> Weights:
-    """Whether a mean log-probability difference speaks for equal weights in engine and trainer."""
-    if not comparable:
+def judge(difference: float, step: int, limit: float | None) -> Weights:
+    """Whether a mean log-probability difference speaks for equal weights in engine and trainer.
+
+    `limit` in nats a token, or None where the two distributions differ by the sampling options already.
+    """
+    if limit is None:
         message = "top_p, top_k, min_p or repetition_penalty change the engine's distribution: not comparable"
         return Weights(in_sync=True, step=step, message=message)
-    in_sync = difference <= DIFFERENCE_LIMIT
-    message = "" if in_sync else f"engine and trainer differ by {difference:.3f} nats a token, over {DIFFERENCE_LIMIT}"
+    in_sync = difference <= limit
+    message = "" if in_sync else f"engine and trainer differ by {difference:.3f} nats a token, over {limit}"
     return Weights(in_sync=in_sync, step=step, log_probability_difference=difference, message=message)

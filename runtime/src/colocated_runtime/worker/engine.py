@@ -4,6 +4,7 @@ The only module that touches vLLM. Tested on vLLM 0.24.0 (CUDA) and 0.31.0 (CPU)
 update differ between versions, so others are refused unless the user insists.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -31,6 +32,9 @@ TOKENS_A_STEP = 4096
 
 TokenIds = list[int]
 
+# It warns at every sync of layers that have no weights of their own, such as a head tied to the embedding.
+logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -43,11 +47,6 @@ class Sampling:
     repetition_penalty: float
     max_completion_length: int
     generation_kwargs: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def untruncated(self) -> bool:
-        """Whether the engine's log-probabilities are those of the trainer's own distribution."""
-        return self.top_p == 1.0 and self.top_k <= 0 and not self.min_p and self.repetition_penalty == 1.0
 
     def params(self, **changes: Any) -> SamplingParams:
         """For vLLM. No text and flat log-probabilities: both cost host time for every token."""
@@ -117,6 +116,8 @@ class Engine:
             )
         # All ranks of a group must draw the same tokens, no two groups should.
         self.random_state = rng.seeded(seed * 1_000_003 + group)
+        self.log_probabilities: list[list[list[float | None]]] = []
+        """Of the last rollout, as `generate` returned them."""
         self._awake = True
         self._fresh = False
         self._sleep()
@@ -155,7 +156,8 @@ class Engine:
             outputs = self._generate(prompts, self.sampling.params())
             self.random_state = rng.capture()
         completions = [list(output.token_ids) for output in outputs]
-        return prompts, completions, [_log_probabilities(output) for output in outputs], None
+        self.log_probabilities = [_log_probabilities(output) for output in outputs]
+        return prompts, completions, self.log_probabilities, None
 
     def generate_greedy(self, prompts: list[TokenIds]) -> list[TokenIds]:
         """The most likely completion of each of `prompts`; draws no random numbers."""
@@ -164,6 +166,10 @@ class Engine:
         )
         with rng.preserved():
             return [list(output.token_ids) for output in self._generate(prompts, params)]
+
+    def shutdown(self) -> None:
+        """End the engine, and the process group with it; the interpreter's exit would do it in no good order."""
+        self.llm.llm_engine.engine_core.shutdown()
 
     def _generate(self, prompts: list[TokenIds], params: SamplingParams) -> list[Any]:
         if not self._fresh:

@@ -17,6 +17,8 @@ ALWAYS = {
     # The Trainer would otherwise report progress to Kubeflow by itself.
     "DISABLE_KUBEFLOW_INTEGRATION": "TRUE",
     "VLLM_LOGGING_LEVEL": "WARNING",
+    # Progress is in the report; in a log file the bars are noise.
+    "TQDM_DISABLE": "1",
 }
 CPU = {
     "VLLM_CPU_CI_ENV": "1",

@@ -72,7 +72,6 @@ class Job:
             self.store.take()
         device = args.device
         rewards = build_rewards(spec, self.sources, self.paths.rewards, str(device))
-        comparable = self._comparable(args)
         self.stop = callbacks.Stop(self.paths.stop_file, device)
         self.skip_epochs = callbacks.SkipEpochs()
         every = spec.evaluation.every_steps if spec.evaluation else 0
@@ -90,7 +89,7 @@ class Job:
             processing_class=self.tokenizer,
             peft_config=config.peft_config(spec),
             callbacks=[
-                callbacks.Report(self.state, comparable=comparable),
+                callbacks.Report(self.state, difference_limit=self._difference_limit(args)),
                 callbacks.Evaluate(self._evaluate, every),
                 self.stop,
                 self.skip_epochs,
@@ -113,11 +112,10 @@ class Job:
         length = checks.engine_length(max(lengths), args.max_completion_length, settings.max_model_len, limit)
         return replace(settings, max_model_len=length)
 
-    @staticmethod
-    def _comparable(args: Any) -> bool:
-        return bool(
-            args.top_p == 1.0 and not (args.top_k or 0) > 0 and not args.min_p and args.repetition_penalty == 1.0
-        )
+    def _difference_limit(self, args: Any) -> float | None:
+        assert self.spec.model is not None
+        truncated = args.top_p != 1.0 or (args.top_k or 0) > 0 or args.min_p or args.repetition_penalty != 1.0
+        return None if truncated else callbacks.DIFFERENCE_LIMITS[self.spec.model.dtype]
 
     def _make_engine(self, settings: EngineSettings, seed: int, model: Any, sampling: Sampling) -> Engine:
         assert self.spec.model is not None
@@ -133,6 +131,12 @@ class Job:
             dtype=self.spec.model.dtype,
             trust_remote_code=self.spec.model.trust_remote_code,
         )
+
+    def close(self) -> None:
+        """End the engine and leave the process group, so that the other ranks and the exit find nothing half-open."""
+        self.trainer.vllm_generation.shutdown()
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
 
     # The run
 
@@ -223,9 +227,3 @@ def load_tokenizer(path: Path, spec: JobSpec) -> Any:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-def release() -> None:
-    """Leave the process group, so that the other ranks and the exit find nothing half-open."""
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()

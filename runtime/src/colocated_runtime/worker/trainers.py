@@ -10,6 +10,7 @@ from trl import GRPOTrainer, RLOOTrainer
 
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.worker import rng
+from colocated_runtime.worker.callbacks import DIFFERENCE
 from colocated_runtime.worker.checkpoints import CheckpointStore
 from colocated_runtime.worker.engine import Engine, Sampling
 from colocated_runtime.worker.phases import Phases
@@ -160,7 +161,19 @@ class ColocatedGRPOTrainer(Colocated, GRPOTrainer):
 
 
 class ColocatedRLOOTrainer(Colocated, RLOOTrainer):
-    """RLOO."""
+    """RLOO. It asks the engine for no log-probabilities, so they are compared with the trainer's here."""
+
+    def _generate_and_score_completions(self, *args: Any, **kwargs: Any) -> Any:
+        output = super()._generate_and_score_completions(*args, **kwargs)
+        lengths = output["completion_mask"].sum(dim=1)
+        sampled = [sum(token[0] or 0.0 for token in row) for row in self.vllm_generation.log_probabilities]
+        difference = (output["old_logps"] - torch.tensor(sampled, device=lengths.device)).abs()
+        whole = lengths > 0  # truncated completions may be masked away
+        mean = (difference[whole] / lengths[whole]).mean() if whole.any() else difference.new_zeros(())
+        self._metrics["train" if self.model.training else "eval"][DIFFERENCE].append(
+            self.accelerator.gather(mean).mean().item()
+        )
+        return output
 
 
 TRAINERS = {"grpo": ColocatedGRPOTrainer, "rloo": ColocatedRLOOTrainer}

@@ -7,7 +7,7 @@ from typing import Any
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.job import Reward as RewardSpec
 from colocated_runtime.worker.errors import UserError
-from colocated_runtime.worker.rewards import builtin, function, model
+from colocated_runtime.worker.rewards import builtin, function
 from colocated_runtime.worker.sources import Sources
 
 RewardFunction = Callable[..., Any]
@@ -32,6 +32,8 @@ def _build(
         directory = rewards_dir / reward.config_map if reward.config_map else None
         return function.load(reward.function, directory, f"{field}.function")
     if reward.model:
+        from colocated_runtime.worker.rewards import model  # the only one that needs torch
+
         path = sources.local(reward.model, f"{field}.model")
         assert spec.model is not None
         return model.RewardModel(path, f"{field}.model", dtype=spec.model.dtype, device=device)

@@ -20,7 +20,7 @@ def load(name: str, directory: Path | None, field: str) -> Callable[..., Any]:
         sys.path.insert(0, str(directory))
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         held = f"; the ConfigMap holds {', '.join(_files(directory))}" if directory else ""
         raise UserError(f"{field}: cannot import {module_name!r}: {type(error).__name__}: {error}{held}") from error
     function = getattr(module, attribute, None)
@@ -37,7 +37,7 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         async def guarded_async(*args: Any, **kwargs: Any) -> Any:
             try:
                 return await function(*args, **kwargs)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RewardError(f"reward {name} raised {type(error).__name__}: {error}") from error
 
         return guarded_async
@@ -46,7 +46,7 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RewardError(f"reward {name} raised {type(error).__name__}: {error}") from error
 
     return guarded
