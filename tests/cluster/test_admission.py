@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-
 from tests.unit.contract.bad_jobs import BAD_JOBS, GOOD, BadJob, changed
 
 pytestmark = pytest.mark.cluster
@@ -23,7 +22,12 @@ def kubectl(*arguments: str, stdin: Any = None) -> subprocess.CompletedProcess[s
 
 
 def job(spec: dict[str, Any], name: str = "job") -> dict[str, Any]:
-    return {"apiVersion": "rl.colocated.dev/v1alpha1", "kind": "ColocatedRLJob", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "rl.colocated.dev/v1alpha1",
+        "kind": "ColocatedRLJob",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +173,7 @@ def test_explain_reads_well() -> None:
     assert "How the GPU's memory is shared between training and generation." in text
     assert "<no description>" not in text
     assert "<empty>" not in text
-    assert "Not here: set memory.gpuMemoryUtilization." in kubectl(
-        "explain", "crj.spec.trainer.vllm_gpu_memory_utilization"
-    ).stdout
+    assert (
+        "Not here: set memory.gpuMemoryUtilization."
+        in kubectl("explain", "crj.spec.trainer.vllm_gpu_memory_utilization").stdout
+    )

@@ -65,7 +65,9 @@ BAD_JOBS = [
         "a system prompt needs a chat",
         "dataset.systemPrompt needs a chat",
     ),
-    BadJob("two-kinds", {"rewards": [{"name": "exact_match", "function": "m:f"}]}, "exactly one of name", "rewards[0]:"),
+    BadJob(
+        "two-kinds", {"rewards": [{"name": "exact_match", "function": "m:f"}]}, "exactly one of name", "rewards[0]:"
+    ),
     BadJob("no-kind", {"rewards": [{"weight": 2}]}, "exactly one of name", "rewards[0]: give exactly one"),
     BadJob(
         "config-map",
@@ -107,7 +109,9 @@ BAD_JOBS = [
     ),
     BadJob("sharding", {"parallelism.sharding": "zero3"}, "not supported yet", "parallelism.sharding: zero3"),
     BadJob("offload", {"memory.offload": "optimizer"}, "not supported yet", "memory.offload: optimizer"),
-    BadJob("nodes-empty-dir", {"nodes": 2}, "several nodes need storage that they share", "checkpoint.storage: an emptyDir"),
+    BadJob(
+        "nodes-empty-dir", {"nodes": 2}, "several nodes need storage that they share", "checkpoint.storage: an emptyDir"
+    ),
     BadJob(
         "nodes-read-write-once",
         {"nodes": 2, "checkpoint.storage.volumeClaimTemplate": {"accessModes": ["ReadWriteOnce"]}},

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from tests.unit.contract.bad_jobs import BAD_JOBS, GOOD, BadJob, changed
 
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.refusals import refusals
-from tests.unit.contract.bad_jobs import BAD_JOBS, GOOD, BadJob, changed
 
 
 def said(**changes: Any) -> list[str]:

@@ -3,28 +3,13 @@
 Bounds on every list, map and string keep CEL's cost budget (the API server estimates it from them).
 """
 
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema, with_config
-from typing_extensions import TypedDict
+from pydantic import ConfigDict, Field, StringConstraints
 
 from colocated_runtime.contract.base import Contract
-from colocated_runtime.contract.quantity import quantity_text
-from colocated_runtime.contract.rules import QUANTITY
-
-Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
-Text = Annotated[str, StringConstraints(max_length=4096)]
-Uri = Annotated[str, StringConstraints(min_length=6, max_length=1024)]
-Quantity = Annotated[
-    str,
-    BeforeValidator(quantity_text),
-    WithJsonSchema(
-        {"x-kubernetes-int-or-string": True, "maxLength": 32, "x-kubernetes-validations": [QUANTITY.as_dict()]}
-    ),
-]
-"""A Kubernetes quantity, such as 16Gi, 500m or the bare number 4."""
-AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
-PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
+from colocated_runtime.contract.values import AccessMode, Name, PositiveInt, Quantity, Text, Uri
+from colocated_runtime.contract.variables import EnvironmentSource, EnvVar
 
 
 class ModelShape(Contract):
@@ -33,16 +18,27 @@ class ModelShape(Contract):
     model_config = ConfigDict(alias_generator=None)
 
     hidden_size: PositiveInt
+    """Width of the residual stream."""
     num_hidden_layers: PositiveInt
+    """Decoder layers."""
     num_attention_heads: PositiveInt
+    """Query heads."""
     num_key_value_heads: PositiveInt
+    """Key and value heads; fewer than query heads with grouped attention."""
     head_dim: PositiveInt | None = None
+    """Width of a head; hidden_size / num_attention_heads unless set."""
     intermediate_size: PositiveInt
+    """Width of the feed-forward layer."""
     vocab_size: PositiveInt
+    """Rows of the embedding."""
     tie_word_embeddings: bool = False
+    """Whether embedding and output layer are one matrix."""
     num_experts: int = Field(default=0, ge=0, le=4096)
+    """Experts of a layer; 0 for a dense model."""
     num_experts_per_tok: int = Field(default=0, ge=0, le=4096)
+    """Experts that a token passes."""
     moe_intermediate_size: int = Field(default=0, ge=0, le=1_000_000)
+    """Width of an expert's feed-forward layer."""
 
 
 class Model(Contract):
@@ -124,8 +120,11 @@ class Lora(Contract):
     model_config = ConfigDict(alias_generator=None)
 
     r: int = Field(default=16, ge=1, le=1024)
+    """Rank of the adapters."""
     lora_alpha: int = Field(default=32, ge=1, le=100_000)
+    """Scale: the adapters' product is multiplied by lora_alpha / r."""
     lora_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Dropout before the adapters."""
     target_modules: list[Name] = Field(
         default_factory=lambda: ["all-linear"],
         max_length=64,
@@ -149,7 +148,9 @@ class Resources(Contract):
     """CPU and memory of a pod. GPUs are set by gpusPerNode."""
 
     requests: dict[Name, Quantity] = Field(default_factory=dict, max_length=16)
+    """What the scheduler reserves, e.g. cpu: 8, memory: 64Gi."""
     limits: dict[Name, Quantity] = Field(default_factory=dict, max_length=16)
+    """What the pod may use at most; /dev/shm counts as memory."""
 
 
 class Parallelism(Contract):
@@ -191,7 +192,9 @@ class VolumeClaimTemplate(Contract):
     """A claim that the operator creates for this job; it goes when the job's object is deleted."""
 
     storage_class_name: Name | None = None
+    """The cluster's default class unless set."""
     access_modes: list[AccessMode] = Field(default=["ReadWriteOnce"], min_length=1, max_length=3)
+    """Several nodes need ReadWriteMany."""
     storage: Quantity = Field(default="50Gi", description="Requested size.")
 
 
@@ -199,6 +202,7 @@ class EmptyDir(Contract):
     """The pod's own disk: checkpoints survive a crash of the worker, not the pod."""
 
     size_limit: Quantity | None = None
+    """The pod is evicted above it."""
 
 
 class Storage(Contract):
@@ -218,6 +222,7 @@ class CheckpointPolicy(Contract):
         description="Where checkpoints go: exactly one of claim, volumeClaimTemplate and emptyDir (if unset).",
     )
     every_steps: int = Field(default=50, ge=1, le=1_000_000)
+    """Optimizer steps between checkpoints. The last step is always saved."""
     keep: int = Field(default=2, ge=1, le=1000, description="Complete checkpoints kept; the newest are.")
 
 
@@ -225,6 +230,7 @@ class Restart(Contract):
     """When a failed attempt is followed by another. Preemption and lost nodes are not counted."""
 
     max_restarts: int = Field(default=3, ge=0, le=1000)
+    """Counted restarts, after which the job is Failed."""
     backoff_seconds: int = Field(
         default=10, ge=0, le=3600, description="Doubles with each counted restart, up to 10 minutes."
     )
@@ -234,68 +240,9 @@ class Watchdog(Contract):
     """When a silent job is taken for hung."""
 
     stall_timeout_seconds: int = Field(default=1800, ge=10, le=604_800)
+    """Without progress of any rank for so long, the attempt is ended and restarted."""
     start_timeout_seconds: int = Field(default=3600, ge=10, le=604_800)
-
-
-@with_config(ConfigDict(extra="forbid"))
-class KeySelector(TypedDict, total=False):
-    """One key of a Secret or ConfigMap. Kubernetes' own names, as in all that is handed to the pod as it is."""
-
-    name: Required[Name]
-    key: Required[Name]
-    optional: bool
-
-
-@with_config(ConfigDict(extra="forbid"))
-class FieldSelector(TypedDict, total=False):
-    """A field of the pod, such as metadata.name."""
-
-    apiVersion: Name
-    fieldPath: Required[Name]
-
-
-@with_config(ConfigDict(extra="forbid"))
-class ResourceSelector(TypedDict, total=False):
-    """A resource of the container, such as limits.memory."""
-
-    containerName: Name
-    resource: Required[Name]
-    divisor: Quantity
-
-
-@with_config(ConfigDict(extra="forbid"))
-class ValueSource(TypedDict, total=False):
-    """Where a variable's value comes from: exactly one of these."""
-
-    secretKeyRef: KeySelector
-    configMapKeyRef: KeySelector
-    fieldRef: FieldSelector
-    resourceFieldRef: ResourceSelector
-
-
-@with_config(ConfigDict(extra="forbid"))
-class ObjectReference(TypedDict, total=False):
-    """A Secret or ConfigMap, all of its keys."""
-
-    name: Required[Name]
-    optional: bool
-
-
-@with_config(ConfigDict(extra="forbid"))
-class EnvironmentSource(TypedDict, total=False):
-    """All keys of a Secret or ConfigMap as variables."""
-
-    prefix: Name
-    secretRef: ObjectReference
-    configMapRef: ObjectReference
-
-
-class EnvVar(Contract):
-    """As in a pod: a value or a reference."""
-
-    name: Name
-    value: Text | None = None
-    value_from: ValueSource | None = None
+    """The same for downloads, imports, model and engine, up to the first rollout."""
 
 
 class Runtime(Contract):
@@ -305,12 +252,15 @@ class Runtime(Contract):
         default=None, description="The operator's default unless set."
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """As in a pod."""
     command: list[Text] = Field(
         default_factory=list, max_length=64,
         description="Runs instead of our worker, under the same launcher and torchrun.",
     )  # fmt: skip
     env: list[EnvVar] = Field(default_factory=list, max_length=128)
+    """Variables of the pods' container. Secrets by valueFrom only."""
     env_from: list[EnvironmentSource] = Field(default_factory=list, max_length=32)
+    """Variables from whole Secrets and ConfigMaps."""
     pod_template: dict[str, Any] = Field(
         default={},
         description="Merged over the pod that the operator builds: maps by key, containers and volumes by name."
@@ -322,10 +272,12 @@ class JobSpec(Contract):
     """A colocated RL job: TRL trains and vLLM generates in the same processes on the same GPUs."""
 
     algorithm: Literal["grpo", "rloo"] = "grpo"
+    """TRL's trainer: GRPO or RLOO."""
     model: Model | None = None
     dataset: Dataset | None = None
     evaluation: Evaluation | None = None
     rewards: list[Reward] = Field(default_factory=list, max_length=16)
+    """Their weighted sum is what training raises."""
     trainer: dict[str, Any] = Field(
         default={}, description="Options of TRL's GRPOConfig or RLOOConfig, under TRL's own names."
     )

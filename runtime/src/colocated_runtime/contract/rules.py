@@ -231,7 +231,7 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
         ),
         Rule(
             "!has(self.rewards) || !self.rewards.exists(r, has(r.name) && r.name == 'reasoning_gym')"
-            " || (has(self.dataset) && self.dataset.source.startsWith('reasoning-gym://')"
+            " || ((!has(self.dataset) || self.dataset.source.startsWith('reasoning-gym://'))"
             " && (!has(self.evaluation) || self.evaluation.dataset.source.startsWith('reasoning-gym://')))",
             "the reward reasoning_gym scores tasks of reasoning-gym:// datasets; use such a dataset (in evaluation"
             " too), or another reward",

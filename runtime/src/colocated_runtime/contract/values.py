@@ -1,0 +1,38 @@
+"""The kinds of values that the spec holds, each with its bound."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
+
+from colocated_runtime.contract.rules import QUANTITY
+
+QUANTITY_PATTERN = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+
+
+def quantity_text(value: Any) -> str:
+    """`value` as text: YAML gives `cpu: 4` as a number. Raise ValueError if it is no quantity."""
+    text = str(value)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, str | int)
+        or len(text) > 32
+        or not QUANTITY_PATTERN.fullmatch(text)
+    ):
+        raise ValueError(f"{value!r} is no quantity; write e.g. 16Gi, 500m or 4")
+    return text
+
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+Text = Annotated[str, StringConstraints(max_length=4096)]
+Uri = Annotated[str, StringConstraints(min_length=6, max_length=1024)]
+Quantity = Annotated[
+    str,
+    BeforeValidator(quantity_text),
+    WithJsonSchema(
+        {"x-kubernetes-int-or-string": True, "maxLength": 32, "x-kubernetes-validations": [QUANTITY.as_dict()]}
+    ),
+]
+"""A Kubernetes quantity, such as 16Gi, 500m or the bare number 4."""
+AccessMode = Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
+PositiveInt = Annotated[int, Field(ge=1, le=1_000_000_000)]
