@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,6 @@ from colocated_runtime.contract.report import RankState
 HERE = Path(__file__).parent
 REWARDS = HERE / "reward_files"
 """A directory for each ConfigMap, as the pods have them mounted."""
-RECORD = {"function": "recorder:record", "configMap": "recorder"}
-"""Rewards half of the completion's tokens; writes down everything that it is given."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,14 @@ class Workplace:
     root: Path
     models: Path
     storage: Path = field(init=False)
+    recorder = {"function": "recorder:record", "configMap": "recorder"}  # noqa: RUF012
+    """Rewards half of the vocabulary; writes down everything that it is given."""
 
     def __post_init__(self) -> None:
         self.storage = self.root / "storage"
         self.storage.mkdir()
         self.write_prompts("train", 16)
-        self.write_prompts("held-out", 4)
+        self.write_prompts("held-out", 5)
 
     def write_prompts(self, kind: str, count: int) -> None:
         rows = [{"question": f"{kind} {index}: say it", "answer": str(index)} for index in range(count)]
@@ -73,7 +74,7 @@ class Workplace:
             "evaluation": {
                 "dataset": {"source": f"file://{self.root}/held-out.jsonl", "promptTemplate": "held-out {question}"}
             },
-            "rewards": [RECORD],
+            "rewards": [self.recorder],
             "trainer": trainer,
         }
         return {**spec, **changes}
@@ -125,10 +126,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session")
+def make_workplace(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Callable[[], Workplace]:
+    """Makes one for each job."""
+    return lambda: Workplace(tmp_path_factory.mktemp("workplace"), models)
+
+
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Workplace:
+def workplace(make_workplace: Callable[[], Workplace]) -> Workplace:
     """Shared by the tests of one module."""
-    return Workplace(tmp_path_factory.mktemp("workplace"), models)
+    return make_workplace()
 
 
 @pytest.fixture(scope="session")
