@@ -11,9 +11,12 @@ import pytest
 import yaml
 from tests.unit.contract.bad_jobs import BAD_JOBS, GOOD, BadJob, changed
 
+from colocated_runtime.contract.schema import custom_resource_definition
+
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
+CRD = "colocatedrljobs.rl.colocated.dev"
 
 
 def kubectl(*arguments: str, stdin: Any = None) -> subprocess.CompletedProcess[str]:
@@ -32,14 +35,22 @@ def job(spec: dict[str, Any], name: str = "job") -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[str]:
-    """A namespace of its own that no operator needs to watch; the CRD is the checkout's."""
-    done = kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-    assert done.returncode == 0, done.stderr
-    kubectl("wait", "--for=condition=Established", "crd/colocatedrljobs.rl.colocated.dev", "--timeout=30s")
+    """A namespace of its own under the checkout's CRD, which is installed if there is none, and then removed again."""
+    served = kubectl("get", "crd", CRD, "--ignore-not-found", "-o", "json").stdout
+    if served:
+        (version,) = json.loads(served)["spec"]["versions"]
+        (wanted,) = custom_resource_definition()["spec"]["versions"]
+        assert version["schema"] == wanted["schema"], "the cluster serves another CRD: helm upgrade the chart first"
+    else:
+        done = kubectl("create", "-f", str(ROOT / "crds"))
+        assert done.returncode == 0, done.stderr
+        kubectl("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
     name = f"admission-{uuid.uuid4().hex[:6]}"
     assert kubectl("create", "namespace", name).returncode == 0
     yield name
     kubectl("delete", "namespace", name, "--wait=false")
+    if not served:
+        kubectl("delete", "crd", CRD)
 
 
 def dry_run(namespace: str, *objects: dict[str, Any]) -> subprocess.CompletedProcess[str]:

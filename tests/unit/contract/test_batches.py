@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colocated_runtime.contract.batches import batches
@@ -57,6 +57,7 @@ def test_whatever_passes_is_whole(trainer: dict[str, Any], world_size: int) -> N
 
 
 @pytest.mark.torch
+@settings(deadline=None)  # the first call imports torch
 @given(trainer=TRAINER)
 def test_same_answer_as_trl(trainer: dict[str, Any]) -> None:
     from trl import GRPOConfig

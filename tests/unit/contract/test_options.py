@@ -1,5 +1,7 @@
 """The lists of TRL's options, and what is told about a name or a value."""
 
+import json
+
 import pytest
 
 from colocated_runtime.contract import options
@@ -58,3 +60,12 @@ def test_summary_is_the_first_sentence() -> None:
 )
 def test_types(name: str, value: object, wrong: bool) -> None:
     assert bool(options.wrong_values({name: value}, "grpo")) is wrong
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
+def test_lists_are_those_of_the_installed_trl(algorithm: str) -> None:
+    from tools import trl_options
+
+    written = json.loads((options.FILES / f"{algorithm}.json").read_text())
+    assert written == json.loads(json.dumps(trl_options.describe(trl_options.CONFIGS[algorithm])))
