@@ -79,3 +79,8 @@ def test_rules_have_messages_with_a_way_out() -> None:
     entries = [rule for _, node in [("", root()), *all_nodes()] for rule in node.get("x-kubernetes-validations", [])]
     assert len(entries) > 60
     assert all(len(rule["message"]) > 10 for rule in entries)
+
+
+def test_status_has_no_defaults() -> None:
+    status = root()["properties"]["status"]
+    assert [path for path, node in nodes(status, "status") if "default" in node] == []

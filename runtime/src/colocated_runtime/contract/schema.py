@@ -15,6 +15,8 @@ Schema = dict[str, Any]
 
 TEXT_MAX = 4096
 ITEMS_MAX = 256
+CHOICES_MAX = 12
+"""An option's choices stand in its text up to this many."""
 
 COLUMNS = (
     ("Phase", "string", ".status.phase", "What the job does, or how it ended."),
@@ -62,7 +64,7 @@ def _column(name: str, kind: str, path: str, description: str) -> Schema:
 
 
 def _root() -> Schema:
-    spec, status = structural(JobSpec), structural(JobStatus)
+    spec, status = structural(JobSpec), _without_defaults(structural(JobStatus))
     spec["properties"]["trainer"] |= _trainer()
     status["properties"]["conditions"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return {
@@ -146,6 +148,16 @@ def _children(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema
     return made
 
 
+def _without_defaults(node: Schema) -> Schema:
+    """For status: what the operator wrote stays as it is, so that it can tell whether something changed."""
+    made = {key: value for key, value in node.items() if key != "default"}
+    if "properties" in made:
+        made["properties"] = {name: _without_defaults(child) for name, child in made["properties"].items()}
+    if "items" in made:
+        made["items"] = _without_defaults(made["items"])
+    return made
+
+
 # TRL's options
 
 
@@ -161,12 +173,17 @@ def _trainer() -> Schema:
 
 def _option(option: Option) -> Schema:
     instead = OWNED.get(option.name)
-    description = f"Not here: {instead}." if instead else option.summary
+    description = f"Not here: {instead}." if instead else _text(option)
     schema = _type(option) | ({"description": description} if description else {})
     # Null says something else than leaving it out only where TRL's default is a value.
     if "None" in option.types and option.default is not None and option.name not in rules.READ_BY_RULES:
         schema["nullable"] = True
     return schema
+
+
+def _text(option: Option) -> str:
+    few = option.choices if len(option.choices) <= CHOICES_MAX else ()
+    return f"{option.summary} One of {', '.join(few)}." if few else option.summary
 
 
 def _type(option: Option) -> Schema:
