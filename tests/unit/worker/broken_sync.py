@@ -1,0 +1,33 @@
+"""The worker with a weight sync that a test has broken: BREAK=skip leaves all but the first out, BREAK=corrupt adds
+noise to one tensor."""
+
+import os
+import sys
+
+from colocated_runtime.worker import environment
+
+environment.prepare(os.environ, "cpu")
+
+import torch  # noqa: E402
+from colocated_runtime.worker.__main__ import main  # noqa: E402
+from colocated_runtime.worker.engine import Engine  # noqa: E402
+
+sync_weights, weights = Engine.sync_weights, Engine._weights
+
+
+def skip(self):
+    if not self._fresh:
+        sync_weights(self)
+
+
+def corrupt(self):
+    for name, tensor in weights(self):
+        spoilt = name == "model.layers.1.mlp.down_proj.weight"
+        yield name, tensor + 0.1 * torch.randn_like(tensor) if spoilt else tensor
+
+
+if os.environ["BREAK"] == "skip":
+    Engine.sync_weights = skip
+else:
+    Engine._weights = corrupt
+sys.exit(main())
