@@ -63,3 +63,20 @@ stop() {
 
 ctr() { command ctr -a "$socket" -n k8s.io "$@"; }
 kubectl() { "$state/bin/kubectl" --kubeconfig "$kubeconfig" "$@"; }
+
+# Images are built without a daemon; the store is the machine's own, outside the checkout.
+export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=overlay
+
+# image_name operator|runtime ACCELERATOR: the tag says what the image was made of
+image_name() {
+  local target=$1 accelerator=$2 constraints=operator files=(operator/src) tag=''
+  if [ "$target" = runtime ]; then
+    constraints=runtime-$accelerator files=(examples/fetch_smollm2.py) tag=$accelerator-
+  fi
+  files+=(Dockerfile runtime/src constraints/install "constraints/$constraints.txt")
+  tag+=$(cd "$here/.." && {
+    sed '/^\[tool\.ruff\]/,$d' pyproject.toml
+    find "${files[@]}" -type f ! -name '*.pyc' ! -path '*.egg-info/*' -print0 | sort -z | xargs -0 sha256sum
+  } | sha256sum | cut -c1-12)
+  echo "localhost/colocated-$target:$tag"
+}

@@ -1,0 +1,31 @@
+# Each target is a line or two; the work is done by the script that it names.
+.DEFAULT_GOAL := help
+.PHONY: help cluster images image-operator image-runtime down test demo constraints
+ACCELERATOR ?= cuda
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
+
+cluster: ## bring a local cluster up and print its kubeconfig
+	@localcluster/up
+
+images: cluster ## build operator and CPU runtime and load them into the local cluster
+	@localcluster/images
+
+image-operator: ## build the operator's image
+	@localcluster/image operator
+
+image-runtime: ## build the runtime's image; ACCELERATOR=cuda (default) or cpu
+	@localcluster/image runtime $(ACCELERATOR)
+
+down: ## stop the local cluster
+	@localcluster/down
+
+test: ## everything that CI checks
+	@tests/run
+
+demo: ## a job from start to end on the local cluster
+	@examples/demo
+
+constraints: ## resolve the packages of the images again
+	@constraints/update
