@@ -90,8 +90,7 @@ evictionHard: {memory.available: 100Mi}
 podLogsDir: $state/pods
 YAML
   start "$state/bin/kubelet" --config="$state/kubelet.yaml" --kubeconfig="$state/kubelet.kubeconfig" \
-    --hostname-override="$node" --node-ip="$node_ip" --root-dir="$state/kubelet" --cert-dir="$state/kubelet/pki" \
-    --node-labels=nvidia.com/gpu.product=NVIDIA-H200
+    --hostname-override="$node" --node-ip="$node_ip" --root-dir="$state/kubelet" --cert-dir="$state/kubelet/pki"
   wait_for 60 kubectl get node "$node"
   kubectl wait --for=condition=Ready "node/$node" --timeout=60s >/dev/null
 }
