@@ -1,0 +1,110 @@
+"""`python -m colocated_operator`: watches ColocatedRLJobs until it is told to end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import signal
+from datetime import UTC, datetime
+
+import kopf
+import prometheus_client
+import structlog
+
+from colocated_operator import handlers, relist
+from colocated_operator.drivers import Drivers, World
+from colocated_operator.kube import Kube, KubeError
+from colocated_operator.reports import Reports
+from colocated_operator.settings import from_environment
+from colocated_operator.store import Store
+
+log = structlog.get_logger()
+
+PRUNE_SECONDS = 300.0
+
+
+def main() -> None:
+    """Run the operator."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        cache_logger_on_first_use=True,
+    )
+    asyncio.run(operate())
+
+
+async def operate() -> None:
+    """Seed, watch, and begin again after whatever ends the watches, until SIGTERM."""
+    settings = from_environment(os.environ)
+    clock = utc_now
+    world = World(Kube(), Store(clock), Reports(clock), settings, clock)
+    prometheus_client.start_http_server(settings.metrics_port)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    while not stopped.is_set():
+        try:
+            await _watch(world, stopped)
+        except KubeError as error:
+            log.warning("begins again", reason=error.message)
+        except Exception:
+            log.exception("begins again")
+        if not stopped.is_set():
+            await _pause(stopped, random.uniform(1, 5))  # noqa: S311
+    await world.reports.close()
+
+
+async def _watch(world: World, stopped: asyncio.Event) -> None:
+    """One life of kopf's watches."""
+    await relist.refuse_old_schema(world)
+    await relist.seed(world)
+    drivers = Drivers(world)
+    registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
+    handlers.configure(settings)
+    handlers.register(registry, drivers)
+    drivers.wake_all(world.store.jobs)
+    pruning = asyncio.create_task(_prune(world, drivers))
+    namespaces = world.settings.namespaces
+    try:
+        await kopf.operator(
+            registry=registry,
+            settings=settings,
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=namespaces,
+            stop_flag=stopped,
+            liveness_endpoint=f"http://0.0.0.0:{world.settings.liveness_port}/healthz",
+        )
+    finally:
+        pruning.cancel()
+        await drivers.stop()
+
+
+async def _prune(world: World, drivers: Drivers) -> None:
+    while True:
+        await asyncio.sleep(PRUNE_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311
+        try:
+            await relist.prune(world, drivers)
+        except KubeError as error:
+            log.warning("not pruned", reason=error.message)
+
+
+async def _pause(stopped: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stopped.wait(), seconds)
+
+
+def utc_now() -> datetime:
+    """The present, in UTC."""
+    return datetime.now(UTC)
+
+
+if __name__ == "__main__":
+    main()

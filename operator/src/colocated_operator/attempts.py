@@ -1,0 +1,99 @@
+"""Creates the objects of an attempt, in an order that a killed operator can take up again: the Job comes last."""
+
+from colocated_operator.desired import AttemptPlan, objects
+from colocated_operator.desired.volumes import reward_config_maps, source_claims
+from colocated_operator.kube import Body, Kube, KubeError
+from colocated_operator.observe import Obstacle, controller
+from colocated_runtime.contract import names
+
+INVALID_CODES = (400, 422)
+
+
+class Attempts:
+    """What has to be asked and done before an attempt runs."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def create(self, plan: AttemptPlan) -> Body | Obstacle:
+        """The created Job, or what is in the way. Raise KubeError where the API server fails."""
+        missing = await self._missing(plan)
+        if missing:
+            return missing
+        job = objects.job(plan)
+        try:
+            await self._kube.create(job, dry_run=True)
+        except KubeError as error:
+            if error.code == 409:  # it exists: an operator was killed before it could say so
+                return await self._owned(plan, job)
+            return self._refusal(plan, error)
+        try:
+            for body in (objects.config_map(plan), objects.service(plan), objects.volume_claim(plan)):
+                if body:
+                    await self._ensure(plan, body)
+            return await self._ensure(plan, job)
+        except NameTakenError as error:
+            return Obstacle("Waiting", "NameTaken", str(error), plan.generation)
+        except KubeError as error:
+            return self._refusal(plan, error)
+
+    async def _ensure(self, plan: AttemptPlan, body: Body) -> Body:
+        try:
+            return await self._kube.create(body)
+        except KubeError as error:
+            if error.code != 409:
+                raise
+        return await self._owned(plan, body)
+
+    async def _owned(self, plan: AttemptPlan, body: Body) -> Body:
+        """The object that has `body`'s name already, if it is this job's."""
+        meta = body["metadata"]
+        found = await self._kube.get(body["kind"], meta["namespace"], meta["name"])
+        if found is None or controller(found, names.KIND) != plan.uid:
+            raise NameTakenError(f"a {body['kind']} named {meta['name']} exists that is not this job's; delete it")
+        return found
+
+    async def _missing(self, plan: AttemptPlan) -> Obstacle | None:
+        """Claims and ConfigMaps that the spec names and that do not exist, and claims that cannot serve it."""
+        spec = plan.spec
+        for name in reward_config_maps(spec):
+            if await self._kube.get("ConfigMap", plan.namespace, name) is None:
+                return self._absent(plan, "ConfigMap", name, "rewards[].configMap")
+        for name in source_claims(spec):
+            if await self._kube.get("PersistentVolumeClaim", plan.namespace, name) is None:
+                return self._absent(plan, "PersistentVolumeClaim", name, "a pvc:// source")
+        claim = spec.checkpoint.storage.claim
+        if claim is None:
+            return None
+        found = await self._kube.get("PersistentVolumeClaim", plan.namespace, claim)
+        if found is None:
+            return self._absent(plan, "PersistentVolumeClaim", claim, "checkpoint.storage.claim")
+        modes = found["spec"].get("accessModes") or []
+        if spec.nodes > 1 and "ReadWriteMany" not in modes:
+            message = (
+                f"checkpoint.storage.claim: {claim} is {', '.join(modes)}, which cannot serve nodes: {spec.nodes};"
+                " use a ReadWriteMany claim"
+            )
+            return Obstacle("Invalid", "StorageNotShared", message, plan.generation)
+        return None
+
+    @staticmethod
+    def _absent(plan: AttemptPlan, kind: str, name: str, field: str) -> Obstacle:
+        message = f"{field}: there is no {kind} {name!r} in namespace {plan.namespace}; the job starts once it exists"
+        return Obstacle("Waiting", f"{kind}Missing", message, plan.generation)
+
+    @staticmethod
+    def _refusal(plan: AttemptPlan, error: KubeError) -> Obstacle:
+        """A refused create: for good if the Job is invalid, else waiting for quota, a webhook, permissions."""
+        if error.code in INVALID_CODES:
+            message = f"the API server refuses the Job (see runtime.podTemplate, resources): {error.message}"
+            return Obstacle("Invalid", "JobRefused", message, plan.generation)
+        if error.code == 403:
+            return Obstacle("Waiting", "CreateForbidden", error.message, plan.generation)
+        if error.code == 500 and "webhook" in error.message:
+            return Obstacle("Waiting", "WebhookFailed", error.message, plan.generation)
+        raise error
+
+
+class NameTakenError(Exception):
+    """An object of the name that we need belongs to someone else."""

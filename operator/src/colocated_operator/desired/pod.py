@@ -1,0 +1,127 @@
+"""The pod of a node. Passes the `restricted` Pod Security Standard; GPUs, shared memory and volumes from the spec."""
+
+from typing import Any
+
+from colocated_operator.desired import AttemptPlan
+from colocated_operator.desired.merge import merged
+from colocated_operator.desired.volumes import Mounts, mounts
+from colocated_runtime.contract import names
+
+USER = 10001
+GRACE_SECONDS = 120
+"""From SIGTERM to SIGKILL: a step and a save have to fit. The launcher is told to be done 10 s earlier."""
+LOST_NODE_SECONDS = 30
+"""How long pods stay on a node that is not ready; Kubernetes' default is 300."""
+READY_SECONDS = 2
+
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+WRITABLE = {
+    "HOME": names.SCRATCH_DIR,
+    "XDG_CACHE_HOME": f"{names.SCRATCH_DIR}/cache",
+    "HF_HOME": f"{names.SCRATCH_DIR}/huggingface",
+    "VLLM_CACHE_ROOT": f"{names.SCRATCH_DIR}/vllm",
+    "TORCHINDUCTOR_CACHE_DIR": f"{names.SCRATCH_DIR}/inductor",
+    "TRITON_CACHE_DIR": f"{names.SCRATCH_DIR}/triton",
+}
+"""The root file system is read-only: whatever libraries write goes to the scratch volume."""
+
+
+def pod_template(plan: AttemptPlan) -> dict[str, Any]:
+    """The template of the Job, the user's runtime.podTemplate merged over it."""
+    made = mounts(plan)
+    labels = {
+        names.LABEL_JOB: plan.name,
+        names.LABEL_JOB_UID: plan.uid,
+        names.LABEL_ATTEMPT: str(plan.attempt),
+        "app.kubernetes.io/name": "colocated-rl",
+    }
+    template: dict[str, Any] = {
+        "metadata": {"labels": labels},
+        "spec": {
+            "restartPolicy": "Never",
+            "subdomain": plan.key,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER,
+                "runAsGroup": USER,
+                "fsGroup": USER,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "tolerations": _tolerations(plan),
+            "containers": [_container(plan, made)],
+            "volumes": made.volumes,
+        },
+    }
+    affinity = _affinity(plan)
+    if affinity:
+        template["spec"]["affinity"] = affinity
+    user = plan.spec.runtime.pod_template
+    result = merged(template, user)
+    # What the operator finds its pods by is not the user's to change.
+    result["metadata"]["labels"].update(labels)
+    return result
+
+
+def _container(plan: AttemptPlan, made: Mounts) -> dict[str, Any]:
+    runtime, spec = plan.spec.runtime, plan.spec
+    gpus = {spec.resource_name: str(spec.gpus_per_node)} if spec.gpus_per_node else {}
+    environment = [
+        *({"name": name, "value": value} for name, value in WRITABLE.items()),
+        {"name": "COLOCATED_GRACE_SECONDS", "value": str(GRACE_SECONDS - 10)},
+        *(variable.model_dump(by_alias=True, exclude_none=True) for variable in runtime.env),
+    ]
+    container: dict[str, Any] = {
+        "name": names.CONTAINER,
+        "image": runtime.image or plan.settings.runtime_image,
+        "env": environment,
+        "ports": [{"name": "report", "containerPort": names.REPORT_PORT, "protocol": "TCP"}],
+        "readinessProbe": {
+            "httpGet": {"path": "/healthz", "port": "report"},
+            "periodSeconds": READY_SECONDS,
+            "timeoutSeconds": 2,
+        },
+        "resources": {
+            "requests": dict(spec.resources.requests) | gpus,
+            "limits": dict(spec.resources.limits) | gpus,
+        },
+        "securityContext": RESTRICTED,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": made.mounts,
+    }
+    if runtime.env_from:
+        container["envFrom"] = [dict(source) for source in runtime.env_from]
+    if runtime.image_pull_policy:
+        container["imagePullPolicy"] = runtime.image_pull_policy
+    return container
+
+
+def _tolerations(plan: AttemptPlan) -> list[dict[str, Any]]:
+    lost = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute",
+         "tolerationSeconds": LOST_NODE_SECONDS}
+        for key in ("not-ready", "unreachable")
+    ]  # fmt: skip
+    if not plan.spec.gpus_per_node:
+        return lost
+    return [*lost, {"key": plan.spec.resource_name, "operator": "Exists", "effect": "NoSchedule"}]
+
+
+def _affinity(plan: AttemptPlan) -> dict[str, Any] | None:
+    """Nodes whose GPU is device.product, by the label that the vendor's feature discovery sets."""
+    product = plan.spec.device.product
+    if not product:
+        return None
+    vendor = plan.spec.resource_name.partition("/")[0]
+    expression = {"key": f"{vendor}/gpu.product", "operator": "In", "values": [product]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}

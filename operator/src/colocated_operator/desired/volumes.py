@@ -1,0 +1,72 @@
+"""The pod's volumes and where they are mounted."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from colocated_operator.desired import AttemptPlan
+from colocated_runtime.contract import names, uris
+from colocated_runtime.contract.job import JobSpec
+
+SHARED_MEMORY_PER_RANK_GIB = 2
+"""Shared memory of a rank, for NCCL and gloo between the ranks of a pod; used bytes count as the pod's memory."""
+
+
+@dataclass(frozen=True)
+class Mounts:
+    """`spec.volumes` of the pod and `volumeMounts` of its container."""
+
+    volumes: list[dict[str, Any]]
+    mounts: list[dict[str, Any]]
+
+
+def mounts(plan: AttemptPlan) -> Mounts:
+    """All volumes of the pod. Each claim is one volume, however often the spec names it."""
+    spec = plan.spec
+    shared_memory = {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_PER_RANK_GIB * spec.ranks_per_node}Gi"}
+    volumes: list[dict[str, Any]] = [
+        {"name": "attempt", "configMap": {"name": plan.attempt_name}},
+        {"name": "storage", **_storage(plan)},
+        {"name": "state", "emptyDir": {}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shared-memory", "emptyDir": shared_memory},
+    ]
+    made: list[dict[str, Any]] = [
+        {"name": "attempt", "mountPath": names.ATTEMPT_FILE, "subPath": names.ATTEMPT_KEY, "readOnly": True},
+        {"name": "storage", "mountPath": names.STORAGE_DIR},
+        {"name": "state", "mountPath": names.STATE_DIR},
+        {"name": "scratch", "mountPath": names.SCRATCH_DIR},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108
+    ]
+    for number, config_map in enumerate(reward_config_maps(spec)):
+        volumes.append({"name": f"rewards-{number}", "configMap": {"name": config_map}})
+        made.append({"name": f"rewards-{number}", "mountPath": f"{names.REWARDS_DIR}/{config_map}", "readOnly": True})
+    for number, claim in enumerate(source_claims(spec)):
+        name = "storage" if claim == plan.claim else f"source-{number}"
+        if name != "storage":
+            volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
+        made.append({"name": name, "mountPath": f"{names.VOLUMES_DIR}/{claim}", "readOnly": True})
+    return Mounts(volumes, made)
+
+
+def reward_config_maps(spec: JobSpec) -> list[str]:
+    """ConfigMaps with the code of reward functions."""
+    return sorted({reward.config_map for reward in spec.rewards if reward.config_map})
+
+
+def source_claims(spec: JobSpec) -> list[str]:
+    """Claims that pvc:// sources name."""
+    sources = [reward.model for reward in spec.rewards]
+    sources += [part.source for part in (spec.model, spec.dataset) if part]
+    sources += [spec.evaluation.dataset.source] if spec.evaluation else []
+    parsed = [uris.parse(source) for source in sources if source]
+    return sorted({source.name for source in parsed if source.scheme == "pvc"})
+
+
+def _storage(plan: AttemptPlan) -> dict[str, Any]:
+    if plan.claim:
+        return {"persistentVolumeClaim": {"claimName": plan.claim}}
+    empty_dir = plan.spec.checkpoint.storage.empty_dir
+    limit = empty_dir.size_limit if empty_dir else None
+    return {"emptyDir": {"sizeLimit": limit} if limit else {}}

@@ -1,0 +1,223 @@
+"""One task for each ColocatedRLJob: it waits to be woken, then makes one pass: observe, decide, act, write status."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from colocated_operator import metrics, observe
+from colocated_operator.attempts import Attempts
+from colocated_operator.decide import Action, CreateAttempt, Decision, DeleteAttempt, DeleteService, decide
+from colocated_operator.kube import Kube, KubeError
+from colocated_operator.observe import Observation, Obstacle, Pulled
+from colocated_operator.reports import Reports
+from colocated_operator.settings import Settings
+from colocated_operator.status.events import Event, body, events
+from colocated_operator.status.patch import merge_patch
+from colocated_operator.store import Store
+
+log = structlog.get_logger()
+
+BUSY_SECONDS = 2.0
+"""Between passes while pods report."""
+IDLE_SECONDS = 60.0
+LONGEST_BACKOFF_SECONDS = 60.0
+WRITE_SECONDS = 3.0
+"""Between status writes that change neither phase nor a condition."""
+
+
+@dataclass
+class World:
+    """What all drivers share."""
+
+    kube: Kube
+    store: Store
+    reports: Reports
+    settings: Settings
+    clock: Callable[[], datetime]
+
+
+@dataclass
+class Driver:
+    """The passes of one job. Everything it remembers can be lost: it is found again in the cluster."""
+
+    uid: str
+    world: World
+    event: asyncio.Event = field(default_factory=asyncio.Event)
+    pulled: dict[str, Pulled] = field(default_factory=dict)
+    obstacle: Obstacle | None = None
+    retry_create: float = 0.0
+    """Loop time before which an attempt that met an obstacle is not tried again."""
+    failures: int = 0
+    written: float = 0.0
+    posted: set[str] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Pass after pass, until the job is gone."""
+        self.event.set()
+        wait = 0.0
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.event.wait(), wait or None)
+            self.event.clear()
+            try:
+                with metrics.PASS_SECONDS.time():
+                    again = await self.one_pass()
+            except KubeError as error:
+                wait = self._back_off(error)
+                continue
+            except Exception:
+                log.exception("pass failed", job=self.uid)
+                wait = self._back_off(KubeError(0, "pass failed"))
+                continue
+            self.failures = 0
+            if again is None:
+                return
+            wait = again * random.uniform(0.9, 1.1)  # noqa: S311
+
+    async def one_pass(self) -> float | None:
+        """Returns the seconds to the next one, or None if the job is gone."""
+        observation = self._observation()
+        if observation is None:
+            return None
+        observation = await self._with_reports(observation)
+        decision = decide(observation, self.world.clock(), self.world.settings)
+        for action in decision.actions:
+            await self._act(observation, action)
+        late = await self._write(observation, decision)
+        await self._post(observation, decision)
+        self.world.store.forget(self.uid, before=decision.status.attempt - 1)
+        busy = bool(decision.actions) or decision.status.phase in ("Starting", "Running", "Restarting")
+        pause = min(BUSY_SECONDS if busy else IDLE_SECONDS, late or IDLE_SECONDS)
+        return max(0.05, min(pause, IDLE_SECONDS if decision.again_in is None else decision.again_in))
+
+    def _observation(self) -> Observation | None:
+        return self.world.store.snapshot(self.uid, self.pulled, self.obstacle)
+
+    async def _with_reports(self, observation: Observation) -> Observation:
+        """Ask the pods that run; forget the answers of those that are gone."""
+        living = {pod.uid for pod in observation.pods}
+        known = {uid: answer for uid, answer in self.pulled.items() if uid in living}
+        asked = [pod for pod in observation.pods if pod.phase == "Running" and pod.ip and not pod.terminal]
+        self.pulled = known | await self.world.reports.pull(asked, self.uid, known)
+        return self._observation() or observation
+
+    # Acting
+
+    async def _act(self, observation: Observation, action: Action) -> None:
+        kube, namespace = self.world.kube, observation.job.namespace
+        match action:
+            case CreateAttempt(plan):
+                await self._create(plan)
+            case DeleteAttempt(name):
+                await kube.delete("ConfigMap", namespace, name)
+                await kube.delete("Job", namespace, name)
+            case DeleteService(name):
+                await kube.delete("Service", namespace, name)
+
+    async def _create(self, plan: Any) -> None:
+        """Create the attempt, or remember what is in the way; tried again with growing pauses."""
+        loop = asyncio.get_running_loop()
+        same_spec = self.obstacle is not None and self.obstacle.generation == plan.generation
+        if same_spec and loop.time() < self.retry_create:
+            return
+        outcome = await Attempts(self.world.kube).create(plan)
+        if isinstance(outcome, Obstacle):
+            changed = outcome != self.obstacle
+            self.obstacle = outcome
+            self.failures += 1
+            self.retry_create = loop.time() + min(LONGEST_BACKOFF_SECONDS, 2.0 * 2 ** min(self.failures, 5))
+            if changed:
+                self.event.set()  # the next pass says so
+        else:
+            self.obstacle = None
+            self.world.store.put_child(observe.child_job(outcome))
+            metrics.ATTEMPTS.inc()
+            self.event.set()
+
+    # Writing
+
+    async def _write(self, observation: Observation, decision: Decision) -> float | None:
+        """One merge patch, if anything changed. Returns the seconds left where it is too early for a small change."""
+        job = observation.job
+        wanted = decision.status.model_dump(by_alias=True, mode="json", exclude_none=True)
+        patch = merge_patch(job.status, wanted)
+        if not patch or job.deleting:
+            return None
+        loop = asyncio.get_running_loop()
+        if not {"phase", "conditions", "restarts"} & patch.keys():
+            early = self.written + WRITE_SECONDS - loop.time()
+            if early > 0:
+                return early
+        wrote = await self.world.kube.patch_status(job.namespace, job.name, job.version, patch)
+        self.written = loop.time()
+        new = observe.rl_job(wrote)
+        self.world.store.put_job(new)
+        self.world.store.wrote(self.uid, new.version)
+        if "phase" in patch:
+            log.info("phase", job=job.name, namespace=job.namespace, phase=decision.status.phase)
+        return None
+
+    async def _post(self, observation: Observation, decision: Decision) -> None:
+        """Events of what is written; each once, by its name."""
+        now = self.world.clock()
+        for event in events(decision.status, now):
+            if event.name not in self.posted and not observation.job.deleting:
+                await self._post_one(observation, event)
+                self.posted.add(event.name)
+
+    async def _post_one(self, observation: Observation, event: Event) -> None:
+        try:
+            await self.world.kube.create(body(event, observation.job))
+        except KubeError as error:
+            if error.code not in (409, 403):  # posted before, or the namespace ends
+                raise
+
+    def _back_off(self, error: KubeError) -> float:
+        """Seconds until the next try. A conflict means that the store is behind: the watch will wake us."""
+        self.failures += 1
+        if error.code not in (0, 409, 429):
+            log.warning("pass failed", job=self.uid, code=error.code, message=error.message)
+        metrics.API_ERRORS.labels(code=str(error.code)).inc()
+        pause = 0.5 * (1 << min(self.failures, 7))
+        return max(error.retry_after or 0.0, min(pause, LONGEST_BACKOFF_SECONDS) * random.uniform(0.5, 1.0))  # noqa: S311
+
+
+class Drivers:
+    """The tasks, by the job's uid."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._drivers: dict[str, tuple[Driver, asyncio.Task[None]]] = {}
+
+    def wake(self, uid: str) -> None:
+        """Have the job `uid` make a pass soon; starts its task if it has none."""
+        if uid in self._drivers and not self._drivers[uid][1].done():
+            self._drivers[uid][0].event.set()
+        elif uid in self.world.store.jobs:
+            driver = Driver(uid, self.world)
+            self._drivers[uid] = (driver, asyncio.create_task(driver.run(), name=f"driver-{uid}"))
+
+    def wake_all(self, uids: Iterable[str]) -> None:
+        """Wake several."""
+        for uid in uids:
+            self.wake(uid)
+
+    def end(self, uid: str) -> None:
+        """The job is gone: end its task."""
+        entry = self._drivers.pop(uid, None)
+        if entry:
+            entry[1].cancel()
+
+    async def stop(self) -> None:
+        """End all tasks."""
+        tasks = [task for _, task in self._drivers.values()]
+        self._drivers.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

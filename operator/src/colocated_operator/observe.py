@@ -1,0 +1,253 @@
+"""What one pass knows: slim copies of the job's objects, and what its pods reported.
+
+Values only. The functions here read the API server's dicts and keep the fields that decisions need.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from colocated_runtime.contract import names
+from colocated_runtime.contract.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class RLJob:
+    """A ColocatedRLJob."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    version: int
+    """resourceVersion."""
+    created: datetime
+    deleting: bool
+    labels: Mapping[str, str]
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildJob:
+    """The batch/v1 Job of one attempt."""
+
+    name: str
+    namespace: str
+    uid: str
+    owner: str
+    """uid of the ColocatedRLJob that controls it."""
+    version: int
+    attempt: int
+    restart_count: int
+    """Counted restarts before this attempt, from the annotation."""
+    generation: int
+    created: datetime
+    deleting: bool
+    suspended: bool
+    conditions: Mapping[str, str]
+    """Type of each true condition → its reason."""
+    message: str
+    """Of the Failed condition."""
+    terminating: int
+    gone: bool
+    """Whether it has been deleted: this is what was last seen of it."""
+
+    @property
+    def finished(self) -> bool:
+        """Complete, or failed with all its pods gone."""
+        return "Complete" in self.conditions or ("Failed" in self.conditions and not self.terminating)
+
+    @property
+    def live(self) -> bool:
+        """Whether it has, or will have, running pods."""
+        return not (self.gone or self.finished)
+
+    @property
+    def failing(self) -> bool:
+        """Will fail, or has."""
+        return "FailureTarget" in self.conditions or "Failed" in self.conditions
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPod:
+    """A pod of an attempt, or what was last seen of it."""
+
+    name: str
+    namespace: str
+    uid: str
+    job_uid: str
+    """uid of the Job that controls it."""
+    owner: str
+    """uid of the ColocatedRLJob, by label alone: see `store.Store.snapshot`."""
+    version: int
+    attempt: int
+    index: int
+    phase: str
+    reason: str
+    ip: str
+    created: datetime
+    deadline: datetime | None
+    """deletionTimestamp, which includes the grace period."""
+    gone: bool
+    unschedulable: str
+    """The scheduler's message, while it finds no node."""
+    disruption: str
+    """Reason of the DisruptionTarget condition."""
+    waiting_reason: str
+    waiting_message: str
+    exit_code: int | None
+    exit_reason: str
+    exit_time: datetime | None
+    last_words: str
+    """The termination message."""
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing of the pod runs any more."""
+        return self.gone or self.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The answer of one pod's launcher."""
+
+    report: Report | None
+    error: str = ""
+    since: datetime | None = None
+    """Of an error: when the launcher was first not reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why the attempt could not be created: found by trying."""
+
+    kind: Literal["Waiting", "Invalid"]
+    """Waiting: it may pass by itself. Invalid: the spec must change."""
+    reason: str
+    message: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Everything that `decide` looks at, besides the clock."""
+
+    job: RLJob
+    children: tuple[ChildJob, ...] = ()
+    pods: tuple[ChildPod, ...] = ()
+    reports: Mapping[str, Pulled] = field(default_factory=dict)
+    """By pod uid."""
+    obstacle: Obstacle | None = None
+
+    def child(self, attempt: int) -> ChildJob | None:
+        """The Job of `attempt`."""
+        return next((child for child in self.children if child.attempt == attempt), None)
+
+    def pods_of(self, attempt: int) -> tuple[ChildPod, ...]:
+        """Pods of `attempt`, the newest of each index, in order of index."""
+        newest: dict[int, ChildPod] = {}
+        for pod in sorted((p for p in self.pods if p.attempt == attempt), key=lambda p: (not p.gone, p.created)):
+            newest[pod.index] = pod
+        return tuple(newest[index] for index in sorted(newest))
+
+
+def rl_job(body: Mapping[str, Any]) -> RLJob:
+    """The slim copy of a ColocatedRLJob."""
+    meta = body["metadata"]
+    return RLJob(
+        name=meta["name"],
+        namespace=meta["namespace"],
+        uid=meta["uid"],
+        generation=int(meta.get("generation") or 0),
+        version=version(body),
+        created=moment(meta["creationTimestamp"]),
+        deleting="deletionTimestamp" in meta,
+        labels=dict(meta.get("labels") or {}),
+        spec=body.get("spec") or {},
+        status=body.get("status") or {},
+    )
+
+
+def child_job(body: Mapping[str, Any], *, gone: bool = False) -> ChildJob:
+    """The slim copy of a batch/v1 Job; `gone` if its DELETED event brought it."""
+    meta, status = body["metadata"], body.get("status") or {}
+    annotations = meta.get("annotations") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or [] if c.get("status") == "True"}
+    return ChildJob(
+        name=meta["name"],
+        namespace=meta["namespace"],
+        uid=meta["uid"],
+        owner=controller(body, names.KIND),
+        version=version(body),
+        attempt=_number(meta["labels"].get(names.LABEL_ATTEMPT)),
+        restart_count=_number(annotations.get(names.ANNOTATION_RESTARTS)),
+        generation=_number(annotations.get(names.ANNOTATION_GENERATION)),
+        created=moment(meta["creationTimestamp"]),
+        deleting="deletionTimestamp" in meta,
+        suspended=bool((body.get("spec") or {}).get("suspend")),
+        conditions={name: c.get("reason", "") for name, c in conditions.items()},
+        message=conditions.get("Failed", {}).get("message", ""),
+        terminating=int(status.get("terminating") or 0),
+        gone=gone,
+    )
+
+
+def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:
+    """The slim copy of a pod; `gone` if its DELETED event brought it."""
+    meta, status = body["metadata"], body.get("status") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    scheduled = conditions.get("PodScheduled", {})
+    container: Mapping[str, Any] = next(
+        (c for c in status.get("containerStatuses") or [] if c["name"] == names.CONTAINER), {}
+    )
+    state = container.get("state") or {}
+    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
+    deadline, finished = meta.get("deletionTimestamp"), ended.get("finishedAt")
+    return ChildPod(
+        name=meta["name"],
+        namespace=meta["namespace"],
+        uid=meta["uid"],
+        job_uid=controller(body, "Job"),
+        owner=meta["labels"].get(names.LABEL_JOB_UID, ""),
+        version=version(body),
+        attempt=_number(meta["labels"].get(names.LABEL_ATTEMPT)),
+        index=_number((meta.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index")),
+        phase=status.get("phase", "Pending"),
+        reason=status.get("reason", ""),
+        ip=status.get("podIP", ""),
+        created=moment(meta["creationTimestamp"]),
+        deadline=moment(deadline) if deadline else None,
+        gone=gone,
+        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
+        disruption=conditions.get("DisruptionTarget", {}).get("reason", ""),
+        waiting_reason=waiting.get("reason", ""),
+        waiting_message=waiting.get("message", ""),
+        exit_code=ended.get("exitCode"),
+        exit_reason=ended.get("reason", ""),
+        exit_time=moment(finished) if finished else None,
+        last_words=ended.get("message", ""),
+    )
+
+
+def controller(body: Mapping[str, Any], kind: str) -> str:
+    """uid of the object of `kind` that controls this one; empty if none does."""
+    for reference in body["metadata"].get("ownerReferences") or []:
+        if reference.get("kind") == kind and reference.get("controller"):
+            return str(reference["uid"])
+    return ""
+
+
+def version(body: Mapping[str, Any]) -> int:
+    """resourceVersion as a number: only compared between states of one object."""
+    return _number(body["metadata"].get("resourceVersion"))
+
+
+def moment(text: str) -> datetime:
+    """An RFC 3339 time of the API server."""
+    return datetime.fromisoformat(text)
+
+
+def _number(text: Any) -> int:
+    return int(text) if str(text or "").isdigit() else 0

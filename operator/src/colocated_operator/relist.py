@@ -1,0 +1,69 @@
+"""Lists that fill the store before the watches start, and that find what no watch has told."""
+
+from collections import Counter
+from typing import Any, get_args
+
+import structlog
+
+from colocated_operator import metrics, observe
+from colocated_operator.drivers import Drivers, World
+from colocated_operator.kube import KubeError
+from colocated_runtime.contract import names
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.status import JobPhase
+
+log = structlog.get_logger()
+
+
+async def seed(world: World) -> None:
+    """Fill the store, so that no pass sees a job without its pods. Raise KubeError, saying what is forbidden."""
+    for namespace in world.settings.namespaces or (None,):
+        for body in await _listed(world, names.KIND, namespace):
+            world.store.put_job(observe.rl_job(body))
+        for body in await _listed(world, "Job", namespace):
+            world.store.put_child(observe.child_job(body))
+        for body in await _listed(world, "Pod", namespace):
+            world.store.put_pod(observe.child_pod(body))
+    log.info("seeded", jobs=len(world.store.jobs))
+
+
+async def prune(world: World, drivers: Drivers) -> None:
+    """Compare the store with fresh lists; wake the jobs of which something is gone."""
+    listed: dict[str, set[str]] = {names.KIND: set(), "Job": set(), "Pod": set()}
+    for kind, uids in listed.items():
+        for namespace in world.settings.namespaces or (None,):
+            uids.update(body["metadata"]["uid"] for body in await _listed(world, kind, namespace))
+    for uid in world.store.prune_jobs(listed[names.KIND]):
+        drivers.end(uid)
+    drivers.wake_all(world.store.prune_children(listed["Job"]) | world.store.prune_pods(listed["Pod"]))
+    phases = Counter(str(job.status.get("phase") or "Pending") for job in world.store.jobs.values())
+    for phase in get_args(JobPhase):
+        metrics.JOBS.labels(phase=phase).set(phases[phase])
+
+
+async def refuse_old_schema(world: World) -> None:
+    """Raise SystemExit if the served schema lacks a field of `spec` that this operator knows: it would be lost."""
+    known = {field.alias or name for name, field in JobSpec.model_fields.items()}
+    try:
+        missing = known - await world.kube.served_fields()
+    except KubeError as error:
+        if error.code == 403:
+            log.warning("the served schema cannot be checked", reason=error.message)
+            return
+        raise
+    if missing:
+        raise SystemExit(
+            f"the installed CustomResourceDefinition is older than this operator: it lacks {sorted(missing)};"
+            " upgrade it (chart: crds.install=true, or kubectl apply -f crds/)"
+        )
+
+
+async def _listed(world: World, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+    label = "" if kind == names.KIND else names.LABEL_JOB_UID
+    try:
+        return await world.kube.list(kind, namespace, label)
+    except KubeError as error:
+        if error.code == 403:
+            where = f"in namespace {namespace}" if namespace else "in all namespaces"
+            raise KubeError(403, f"list {kind} {where} is forbidden: {error.message}") from error
+        raise

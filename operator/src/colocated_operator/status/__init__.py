@@ -1,0 +1,1 @@
+"""What is written back to the ColocatedRLJob: status, conditions, Events. Pure."""

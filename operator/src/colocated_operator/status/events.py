@@ -1,0 +1,108 @@
+"""Kubernetes Events, derived from a written status.
+
+Their names are made from what they tell, so that each appears once however often it is posted: a second post meets
+AlreadyExists. Old news is not posted again by a new operator.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from colocated_operator.observe import RLJob
+from colocated_runtime.contract import names
+from colocated_runtime.contract.status import Condition, JobStatus
+
+NEWS = timedelta(minutes=15)
+COMPONENT = "colocated-operator"
+MESSAGE_LIMIT = 1000
+TOLD = {
+    ("Stalled", "True"): "Warning",
+    ("Suspended", "True"): "Normal",
+    ("WeightsInSync", "False"): "Warning",
+    ("CheckpointReady", "False"): "Warning",
+    ("ReportReachable", "False"): "Warning",
+}
+"""Condition and status → type of the Event that a transition to it makes."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One Event; `name` without the job's own prefix."""
+
+    name: str
+    type: str
+    reason: str
+    message: str
+    time: str
+
+
+def events(status: JobStatus, now: datetime) -> list[Event]:
+    """All Events that `status` tells of and that are still news."""
+    return [event for event in _all(status) if now - datetime.fromisoformat(event.time) < NEWS]
+
+
+def _all(status: JobStatus) -> Iterator[Event]:
+    conditions = {condition.type: condition for condition in status.conditions}
+    for restart in status.restarts:
+        text = f"attempt {restart.attempt} ended: {restart.outcome}: {restart.message}"
+        yield Event(f"restart-{restart.attempt}", "Warning", restart.outcome, text, restart.time)
+    running = conditions.get("Running")
+    if status.attempt and running and running.status == "True":
+        after = f" from step {status.resumed_from_step}" if status.resumed_from_step is not None else ""
+        text = f"attempt {status.attempt} trains{after}"
+        yield Event(f"running-{status.attempt}", "Normal", "Running", text, running.last_transition_time)
+    for saved in status.checkpoints.kept:
+        text = f"step {saved.step}: {saved.uri}"
+        yield Event(f"checkpoint-{saved.step}", "Normal", "CheckpointSaved", text, saved.time)
+    yield from _pressure(status, conditions.get("MemoryPressure"))
+    for condition in status.conditions:
+        kind = TOLD.get((condition.type, condition.status))
+        if kind:
+            yield _transition(condition, kind)
+    for name, kind in (("Complete", "Normal"), ("Failed", "Warning")):
+        end = conditions.get(name)
+        if end and end.status == "True":
+            text = f"{end.reason}: {end.message}" if name == "Failed" else end.message
+            yield Event(name.lower(), kind, name, text, end.last_transition_time)
+
+
+def _pressure(status: JobStatus, condition: Condition | None) -> Iterator[Event]:
+    if condition and condition.status == "True":
+        name = f"memorypressure-{status.attempt}-{status.memory.pressure_events}"
+        yield Event(name, "Warning", "MemoryPressure", condition.message, condition.last_transition_time)
+
+
+def _transition(condition: Condition, kind: Literal["Normal", "Warning"] | str) -> Event:
+    when = condition.last_transition_time.translate(str.maketrans("", "", ":-")).lower()
+    reason = condition.reason if condition.type in ("Stalled", "Suspended") else f"{condition.type}{condition.reason}"
+    name = f"{condition.type.lower()}-{when}"
+    return Event(name, kind, reason, condition.message, condition.last_transition_time)
+
+
+def body(event: Event, job: RLJob) -> dict[str, Any]:
+    """The v1 Event to create."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{names.job_key(job.name, job.uid)}.{event.name}",
+            "namespace": job.namespace,
+        },
+        "involvedObject": {
+            "apiVersion": f"{names.GROUP}/{names.VERSION}",
+            "kind": names.KIND,
+            "name": job.name,
+            "namespace": job.namespace,
+            "uid": job.uid,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:MESSAGE_LIMIT],
+        "firstTimestamp": event.time,
+        "lastTimestamp": event.time,
+        "count": 1,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": "",
+    }

@@ -1,0 +1,149 @@
+"""From the launchers' reports to the fields of status."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from colocated_operator.status.conditions import Fact, stamp
+from colocated_runtime.contract.report import Phase, PhasePeak, Pressure, Report, Stage
+from colocated_runtime.contract.status import (
+    CheckpointsStatus,
+    CheckpointStatus,
+    EvaluationStatus,
+    JobStatus,
+    MemoryStatus,
+    OutputStatus,
+    PhasePeakStatus,
+    ProgressStatus,
+)
+
+PRESSURE_LASTS = timedelta(minutes=2)
+"""How long after its last event memory pressure counts as present."""
+EVALUATIONS_KEPT = 200
+
+
+def with_reports(status: JobStatus, reports: Sequence[Report], keep: int) -> JobStatus:
+    """`status` with what the pods of the present attempt report, in order of their index; the first speaks for all.
+
+    What a report lacks stays: a final one is shortened to fit the termination message.
+    """
+    if not reports:
+        return status
+    first = reports[0]
+    changes: dict[str, Any] = {
+        "activity": str(first.phase or "") if first.stage is Stage.RUNNING else "",
+        "memory": _memory(status.memory, reports),
+        "checkpoints": _checkpoints(status.checkpoints, first, keep),
+        "evaluations": _evaluations(status.evaluations, first),
+    }
+    if first.progress.total_steps:
+        changes["progress"] = progress(first)
+    if first.metrics:
+        changes["metrics"] = dict(list(first.metrics.items())[:64])
+    if first.throughput:
+        changes["throughput"] = dict(list(first.throughput.items())[:16])
+    if first.resumed_from_step is not None:
+        changes["resumed_from_step"] = first.resumed_from_step
+    if first.model_uri:
+        changes["output"] = OutputStatus(model=first.model_uri)
+    return status.model_copy(update=changes)
+
+
+def progress(report: Report) -> ProgressStatus:
+    """Steps, percent and the time left."""
+    done, total = report.progress.step, report.progress.total_steps
+    eta = report.progress.eta_seconds
+    return ProgressStatus(
+        step=done,
+        total_steps=total,
+        percent=min(100, 100 * done // total),
+        eta_seconds=round(eta) if eta is not None else None,
+    )
+
+
+def _memory(old: MemoryStatus, reports: Sequence[Report]) -> MemoryStatus:
+    peaks: dict[str, PhasePeak] = {
+        peak.phase: PhasePeak(device_bytes=peak.device_bytes, host_bytes=peak.host_bytes) for peak in old.peaks
+    }
+    for report in reports:
+        for phase, peak in report.peaks.items():
+            before = peaks.get(phase.value, PhasePeak())
+            peaks[phase.value] = PhasePeak(
+                device_bytes=max(before.device_bytes, peak.device_bytes),
+                host_bytes=max(before.host_bytes, peak.host_bytes),
+            )
+    largest = max((peak.device_bytes for peak in peaks.values()), default=0)
+    order = [phase.value for phase in Phase]
+    return old.model_copy(
+        update={
+            "peaks": [
+                PhasePeakStatus(phase=name, device_bytes=peaks[name].device_bytes, host_bytes=peaks[name].host_bytes)
+                for name in sorted(peaks, key=lambda name: order.index(name) if name in order else len(order))
+            ],
+            "peak_device": gibibytes(largest) if largest else "",
+            "pressure_events": max(
+                old.pressure_events, sum(max((p.sequence for p in r.pressure), default=0) for r in reports)
+            ),
+        }
+    )
+
+
+def _checkpoints(old: CheckpointsStatus, report: Report, keep: int) -> CheckpointsStatus:
+    """The newest `keep` of all that were reported: older ones have been deleted from the volume."""
+    known = {entry.step: entry for entry in old.kept}
+    for saved in report.checkpoints:
+        known[saved.step] = CheckpointStatus(
+            step=saved.step, uri=saved.uri, time=_stamp(saved.time), size_bytes=saved.size_bytes
+        )
+    kept = [known[step] for step in sorted(known)][-keep:]
+    if not kept:
+        return old
+    return CheckpointsStatus(latest=kept[-1].uri, step=kept[-1].step, time=kept[-1].time, kept=kept)
+
+
+def _evaluations(old: list[EvaluationStatus], report: Report) -> list[EvaluationStatus]:
+    known = {entry.step: entry for entry in old}
+    for entry in report.evaluations:
+        known[entry.step] = EvaluationStatus(**entry.model_dump())
+    return [known[step] for step in sorted(known)][-EVALUATIONS_KEPT:]
+
+
+def report_facts(reports: Sequence[Report], now: datetime) -> dict[str, Fact]:
+    """Conditions that the reports speak of."""
+    if not reports:
+        return {}
+    facts = {"MemoryPressure": _pressure(reports, now)}
+    first = reports[0]
+    if first.weights:
+        facts["WeightsInSync"] = (
+            Fact("True", "InSync", first.weights.message)
+            if first.weights.in_sync
+            else Fact("False", "Stale", f"step {first.weights.step}: {first.weights.message}")
+        )
+    if first.checkpoint_error:
+        facts["CheckpointReady"] = Fact("False", "SaveFailed", first.checkpoint_error)
+    elif first.checkpoints:
+        facts["CheckpointReady"] = Fact("True", "Saved", first.checkpoints[-1].uri)
+    return facts
+
+
+def latest_pressure(reports: Sequence[Report]) -> Pressure | None:
+    """The newest memory-pressure event of all pods."""
+    events = [event for report in reports for event in report.pressure]
+    return max(events, key=lambda event: event.time, default=None)
+
+
+def _pressure(reports: Sequence[Report], now: datetime) -> Fact:
+    event = latest_pressure(reports)
+    if event is None or now - datetime.fromtimestamp(event.time, UTC) > PRESSURE_LASTS:
+        return Fact("False", "NoPressure", event.message if event else "")
+    return Fact("True", f"{event.kind}Memory", event.message)
+
+
+def gibibytes(size: int) -> str:
+    """As a quantity with one decimal: 63.8Gi."""
+    return f"{size / 2**30:.1f}Gi"
+
+
+def _stamp(time: float) -> str:
+    return stamp(datetime.fromtimestamp(time, UTC))
