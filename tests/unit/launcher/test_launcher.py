@@ -1,0 +1,116 @@
+"""The whole launcher with the stub worker under the real torchrun."""
+
+import re
+import time
+
+import pytest
+
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Report, Stage
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+
+
+def test_complete(launch) -> None:
+    running = launch("--steps", "4", processes_per_node=2)
+    began = time.monotonic()
+    running.wait_for(lambda report: report.stage in (Stage.STARTING, Stage.RUNNING), 5)
+    assert time.monotonic() - began < 5
+
+    final = running.finish()
+    assert running.process.returncode == 0
+    assert (final.outcome, final.stage, final.progress.step) == (Outcome.COMPLETE, Stage.FINISHED, 4)
+    assert final.model_uri == "pvc://claim/job-01234/model"
+    assert final.peaks["Train"].host_bytes == 1001  # the larger of the two ranks'
+    assert Report.model_validate_json(running.termination_log.read_text()).outcome is Outcome.COMPLETE
+    for rank in (0, 1):
+        assert "step 4" in (running.storage / "logs" / "attempt-1" / f"rank-{rank}.log").read_text()
+    assert "[rank 1] step 4" in running.log()
+
+
+def test_report_while_running_and_crash_with_traceback(launch, is_running) -> None:
+    running = launch("--steps", "30", "--fail-at", "15", "--step-seconds", "0.1")
+    report = running.wait_for(is_running)
+    assert (report.phase, report.outcome, report.progress.total_steps) != (None, None, 0)
+
+    final = running.finish()
+    assert running.process.returncode == 1
+    assert (final.outcome, final.message, final.rank) == (Outcome.CRASH, "the stub fails at step 15", 0)
+    assert "RuntimeError: the stub fails" in final.traceback
+    assert final.exit_code == 1
+
+
+def test_a_rank_that_is_killed_is_named(launch) -> None:
+    final = launch("--kill-at", "2", "--rank", "1", "--gloo", processes_per_node=2).finish()
+    assert (final.outcome, final.rank, final.exit_code) == (Outcome.CRASH, 1, 137)
+    assert "rank 1 was killed by SIGKILL" in final.message
+
+
+def test_a_crash_after_the_end_is_still_complete(launch) -> None:
+    running = launch("--exit-at-end", "139")
+    assert running.finish().outcome is Outcome.COMPLETE
+    assert running.process.returncode == 0
+
+
+def test_sigterm_saves_and_the_next_attempt_resumes(launch, make_attempt, is_running) -> None:
+    running = launch("--steps", "200", "--step-seconds", "0.1")
+    running.wait_for(is_running)
+    running.stop()
+    running.wait_for(lambda report: report.stage is Stage.STOPPING)
+    final = running.finish()
+    assert running.process.returncode == 143
+    assert (final.outcome, final.message) == (Outcome.PREEMPTED, "the stub is done: Preempted")
+    saved = final.checkpoints[-1].step
+
+    command = [*running.attempt.spec.runtime.command, "--steps", str(saved + 2)]
+    again = launch(attempt=make_attempt(number=2, runtime={"command": command})).finish()
+    assert (again.outcome, again.resumed_from_step, again.progress.step) == (Outcome.COMPLETE, saved, saved + 2)
+    assert again.previous
+    assert again.previous.outcome is Outcome.PREEMPTED
+
+
+def test_ranks_that_do_not_leave_are_killed(launch, is_running) -> None:
+    running = launch("--steps", "1000", "--step-seconds", "0.1", "--ignore-stop", grace=1)
+    running.wait_for(is_running)
+    running.stop()
+    final = running.finish(20)
+    assert final.outcome is Outcome.PREEMPTED
+    assert "did not leave within the grace period" in final.message
+
+
+def test_a_hang_is_ended_and_shows_stacks(launch) -> None:
+    running = launch("--hang-at", "2", watchdog={"stall_timeout_seconds": 10})
+    final = running.finish()
+    assert running.process.returncode == 1
+    assert final.outcome is Outcome.HUNG
+    assert "rank 0 in Rollout at step 1" in final.message
+    assert "in misbehave" in final.traceback
+
+
+def test_ranks_that_do_not_start(launch) -> None:
+    final = launch("--start-seconds", "100", watchdog={"start_timeout_seconds": 10}).finish()
+    assert final.outcome is Outcome.HUNG
+    assert "startTimeoutSeconds" in final.message
+
+
+def test_a_command_of_the_user_without_state_files(launch, make_attempt) -> None:
+    good = launch(attempt=make_attempt(runtime={"command": ["sh", "-c", "echo rank $RANK of $WORLD_SIZE"]}))
+    assert good.finish().outcome is Outcome.COMPLETE
+    assert "rank 0 of 1" in good.log()
+    bad = launch(attempt=make_attempt(runtime={"command": ["sh", "-c", "echo no such data; exit 3"]})).finish()
+    assert (bad.outcome, bad.exit_code) == (Outcome.CRASH, 3)
+    assert bad.message == "rank 0 ended with exit code 3: no such data"
+
+
+def test_two_nodes_on_loopback(launch, make_attempt) -> None:
+    command = launch("--steps", "1").attempt.spec.runtime.command
+    attempt = make_attempt(
+        hosts=("127.0.0.1", "127.0.0.2"), number=2, runtime={"command": [*command, "--steps", "5", "--gloo"]}
+    )
+    first = launch(attempt=attempt)
+    first.wait_for(lambda report: report.message == "waiting for pod 1 (127.0.0.2)")
+    second = launch(attempt=attempt, node=1)
+    assert first.finish().outcome is Outcome.COMPLETE
+    assert second.finish().outcome is Outcome.COMPLETE
+    assert first.finish().metrics["reward"] == pytest.approx(2.0)  # one of each node
+    assert re.search("step 5", (second.storage / "logs" / "attempt-2" / "rank-1.log").read_text())
