@@ -35,7 +35,7 @@ CNI
 }
 
 load_pause_image() {
-  if ctr images ls -q | grep -qx localhost/pause:1; then return; fi
+  if ctr images ls -q | grep -x localhost/pause:1 >/dev/null; then return; fi
   local work; work=$(mktemp -d)
   cp "$state/bin/pause" "$work/"
   printf 'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n' > "$work/Dockerfile"

@@ -48,7 +48,7 @@ start() {
 # running NAME: whether the process that start() noted still is that program (ids are used again after a reboot)
 running() {
   local pid; pid=$(cat "$state/run/$1.pid" 2>/dev/null) || return 1
-  tr '\0' ' ' 2>/dev/null < "/proc/$pid/cmdline" | grep -q "$1"
+  tr '\0' ' ' 2>/dev/null < "/proc/$pid/cmdline" | grep "$1" >/dev/null
 }
 
 # stop NAME: SIGTERM, and SIGKILL after 5 s (a draining API server holds its port for long)
