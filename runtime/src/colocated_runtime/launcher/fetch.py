@@ -15,7 +15,6 @@ from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
     HfHubHTTPError,
     OfflineModeIsEnabled,
-    RepositoryNotFoundError,
     RevisionNotFoundError,
 )
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
@@ -102,10 +101,10 @@ def explain(error: BaseException, source: HubSource) -> FetchState:
         text = f"{where} is not in the cache and HF_HUB_OFFLINE forbids to download it; unset it in runtime.env"
     elif any(isinstance(link, RevisionNotFoundError) for link in chain):
         text = f"{where} has no such revision; correct it, or leave it out for the main branch"
-    elif status in (401, 403) or any(isinstance(link, RepositoryNotFoundError) for link in chain):
+    elif status in (401, 403, 404):
         token = "the token in HF_TOKEN may not read it" if os.environ.get("HF_TOKEN") else "HF_TOKEN is not set"
         text = (
-            f"{where} does not exist on the hub or is closed to you (HTTP {status or 404}; {token}): check the name,"
+            f"{where} does not exist on the hub or is closed to you (HTTP {status}; {token}): check the name,"
             " and give a token from a Secret by runtime.env or runtime.envFrom"
         )
     elif is_transient(error):

@@ -1,0 +1,66 @@
+"""What can go wrong before the ranks start; no torch needed."""
+
+import os
+import subprocess
+import sys
+
+from colocated_runtime.contract import names
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Stage
+
+PYTHONPATH = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_sigterm_while_waiting_for_the_other_pod(launch, make_attempt) -> None:
+    running = launch(attempt=make_attempt(hosts=("127.0.0.1", "127.0.0.2")))
+    running.wait_for(lambda report: report.stage is Stage.WAITING)
+    running.stop()
+    assert running.finish().message == "stopped as asked while waiting for the other pods"
+    assert running.process.returncode == 143
+
+
+def test_a_pod_that_never_comes(launch, make_attempt) -> None:
+    attempt = make_attempt(hosts=("127.0.0.1", "127.0.0.2"), watchdog={"start_timeout_seconds": 10})
+    final = launch(attempt=attempt).finish()
+    assert final.outcome is Outcome.TRANSIENT
+    assert final.message == (
+        "waiting for the other pods took longer than watchdog.startTimeoutSeconds (10 s): waiting for pod 1 (127.0.0.2)"
+    )
+
+
+def test_stale_files_are_forgotten(launch, make_attempt, tmp_path) -> None:
+    state = tmp_path / "state-0"
+    state.mkdir()
+    for name in ("rank-0.json", "stop"):
+        (state / name).write_text('{"rank": 0, "pid": 1, "updated": 0, "outcome": "Complete"}')
+    launch(attempt=make_attempt(runtime={"command": ["false"]})).finish()
+    assert not list(state.glob("rank-*")) + list(state.glob("stop"))
+
+
+def test_storage_that_cannot_be_written(launch, make_attempt, tmp_path) -> None:
+    (tmp_path / "storage").write_text("no directory")
+    running = launch(attempt=make_attempt())
+    running.process.wait(20)
+    assert running.process.returncode == 1
+    assert "checkpoint.storage: a directory of the attempt cannot be used" in running.termination_log.read_text()
+
+
+def test_a_wrong_description_is_one_message(tmp_path) -> None:
+    (tmp_path / "attempt.json").write_text('{"name": "x"}')
+    done = subprocess.run(
+        [sys.executable, "-m", "colocated_runtime.launcher"], capture_output=True, text=True, timeout=20,
+        env=os.environ | PYTHONPATH | {names.ENV_ATTEMPT_FILE: str(tmp_path / "attempt.json")},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "the attempt's description is missing or wrong" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_port_that_is_taken_is_one_message(launch, make_attempt) -> None:
+    attempt = make_attempt(hosts=("127.0.0.1", "127.0.0.2"))
+    first = launch(attempt=attempt)
+    first.wait_for(lambda report: True)
+    second = launch(attempt=attempt)
+    assert second.process.wait(20) == 1
+    assert "cannot serve the report" in second.log()
+    assert "Traceback" not in second.log()
