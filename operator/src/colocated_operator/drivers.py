@@ -18,7 +18,7 @@ from colocated_operator.observe import Observation, Obstacle, Pulled
 from colocated_operator.reports import Reports
 from colocated_operator.settings import Settings
 from colocated_operator.status.events import Event, body, events
-from colocated_operator.status.patch import merge_patch
+from colocated_operator.status.patch import merge_patch, without_empty
 from colocated_operator.store import Store
 
 log = structlog.get_logger()
@@ -146,7 +146,7 @@ class Driver:
         """One merge patch, if anything changed. Returns the seconds left where it is too early for a small change."""
         job = observation.job
         wanted = decision.status.model_dump(by_alias=True, mode="json", exclude_none=True)
-        patch = merge_patch(job.status, wanted)
+        patch = merge_patch(job.status, without_empty(wanted))
         if not patch or job.deleting:
             return None
         loop = asyncio.get_running_loop()

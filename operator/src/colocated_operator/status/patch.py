@@ -16,3 +16,9 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
         elif value != before:
             patch[key] = value
     return patch
+
+
+def without_empty(value: Mapping[str, Any]) -> dict[str, Any]:
+    """`value` without empty strings, lists and maps: a status says what is known."""
+    lean = {key: without_empty(entry) if isinstance(entry, Mapping) else entry for key, entry in value.items()}
+    return {key: entry for key, entry in lean.items() if entry not in ("", [], {})}

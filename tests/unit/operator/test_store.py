@@ -1,0 +1,77 @@
+"""The operator's copy of the cluster."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from tests.unit.operator.cluster import START, UID, child, pod, rl_job
+
+from colocated_operator.observe import Observation
+from colocated_operator.store import Store
+
+
+def filled() -> Store:
+    store = Store(lambda: START)
+    store.put_job(rl_job())
+    store.put_child(child())
+    store.put_pod(pod())
+    return store
+
+
+def seen(store: Store) -> Observation:
+    observation = store.snapshot(UID, {}, None)
+    assert observation is not None
+    return observation
+
+
+def test_older_state_never_replaces_a_newer_one() -> None:
+    store = filled()
+    store.put_child(child(version=5, suspended=True))
+    store.put_child(child(version=4))
+    assert seen(store).children[0].suspended
+
+
+def test_pod_with_our_labels_but_a_stranger_as_owner_is_not_ours() -> None:
+    store = filled()
+    store.put_pod(pod(index=1, job_uid="someone-else"))
+    store.put_pod(pod(index=2, namespace="elsewhere"))
+    assert [entry.index for entry in seen(store).pods] == [0]
+
+
+def test_job_of_another_namespace_is_not_ours() -> None:
+    store = filled()
+    store.put_child(child(2, namespace="elsewhere"))
+    assert [entry.attempt for entry in seen(store).children] == [1]
+
+
+def test_what_no_event_told_is_found_by_the_fresh_list() -> None:
+    store = filled()
+    assert store.prune_pods(set()) == {UID}
+    assert store.prune_pods(set()) == set()
+    assert seen(store).pods[0].gone
+    assert store.prune_children({"job-1"}) == set()
+    assert store.prune_children(set()) == {UID}
+    assert seen(store).children[0].gone
+    assert store.prune_jobs(set()) == {UID}
+    assert store.snapshot(UID, {}, None) is None
+
+
+def test_deleted_objects_stay_until_their_attempt_is_closed() -> None:
+    store = filled()
+    store.put_child(replace(child(version=2), gone=True))
+    store.put_child(child(2))
+    store.forget(UID, before=1)
+    assert len(seen(store).children) == 2
+    store.forget(UID, before=2)
+    assert [entry.attempt for entry in seen(store).children] == [2]
+    assert seen(store).pods == ()
+
+
+def test_write_that_its_watch_never_shows_is_noticed() -> None:
+    now = [START]
+    store = Store(lambda: now[0])
+    store.wrote(UID, 7)
+    now[0] += timedelta(seconds=100)
+    store.watched(UID, 6)
+    assert store.longest_silence() == 100
+    store.watched(UID, 7)
+    assert store.longest_silence() == 0
