@@ -1,0 +1,137 @@
+"""Reads a job from YAML and says clearly what is wrong with it."""
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from colocated_runtime.contract import names
+from colocated_runtime.contract.job import JobSpec
+
+API_VERSION = f"{names.GROUP}/{names.VERSION}"
+NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+class Mistakes(Exception):
+    """What the user has to mend: one line each."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
+@dataclass(frozen=True)
+class Document:
+    """A job, and the ConfigMaps beside it in the same file."""
+
+    name: str
+    namespace: str
+    spec: JobSpec
+    config_maps: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def read(path: Path, name: str | None = None) -> Document:
+    """The ColocatedRLJob in the file, `name` where it holds several. Raise Mistakes."""
+    objects = _objects(path)
+    jobs = [entry for entry in objects if entry.get("kind") == names.KIND]
+    known = [str(_metadata(job).get("name", "")) for job in jobs]
+    if name:
+        jobs = [job for job, job_name in zip(jobs, known, strict=True) if job_name == name]
+        if not jobs:
+            raise Mistakes(f"{path}: holds no {names.KIND} named {name}; there are: {', '.join(known) or 'none'}")
+    if not jobs:
+        kinds = ", ".join(str(entry.get("kind")) for entry in objects)
+        raise Mistakes(f"{path}: holds no {names.KIND}; there are: {kinds or 'no objects'}")
+    if len(jobs) > 1:
+        raise Mistakes(f"{path}: holds several {names.KIND}s; choose one by --name: {', '.join(known)}")
+    return _document(path, jobs[0], _config_maps(objects))
+
+
+def _objects(path: Path) -> list[dict[str, Any]]:
+    try:
+        loaded = [entry for entry in yaml.safe_load_all(path.read_text()) if entry is not None]
+    except OSError as error:
+        raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise Mistakes(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+    for entry in loaded:
+        if not isinstance(entry, dict):
+            raise Mistakes(f"{path}: holds {type(entry).__name__} where a Kubernetes object should be")
+    return loaded
+
+
+def _document(path: Path, job: dict[str, Any], config_maps: dict[str, dict[str, str]]) -> Document:
+    metadata = _metadata(job)
+    name = metadata.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name) or len(name) > names.NAME_MAX:
+        raise Mistakes(
+            f"{path}: metadata.name: {name!r} is no name; use at most {names.NAME_MAX} lower-case letters, digits and"
+            " '-', a letter first"
+        )
+    if job.get("apiVersion") != API_VERSION:
+        raise Mistakes(f"{path}: apiVersion: {job.get('apiVersion')!r} is not {API_VERSION}")
+    for key in job.keys() - {"apiVersion", "kind", "metadata", "spec", "status"}:
+        raise Mistakes(f"{path}: {key}: no such field{_hint(key, ['metadata', 'spec'])}")
+    try:
+        spec = JobSpec.model_validate(job.get("spec"))
+    except ValidationError as error:
+        raise Mistakes(*(f"{path}: {explain(detail)}" for detail in error.errors())) from error
+    return Document(name, str(metadata.get("namespace", "default")), spec, config_maps)
+
+
+def _metadata(entry: dict[str, Any]) -> dict[str, Any]:
+    metadata = entry.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _config_maps(objects: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    maps = [entry for entry in objects if entry.get("kind") == "ConfigMap"]
+    return {str(_metadata(entry).get("name")): entry.get("data") or {} for entry in maps}
+
+
+def explain(detail: ErrorDetails) -> str:
+    """One line: field path, what is wrong, and the nearest field where there is no such one."""
+    path = _path(detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        return f"{path}: no such field{_hint(str(detail['loc'][-1]), _fields(detail['loc'][:-1]))}"
+    if detail["type"] == "missing":
+        return f"{path}: missing"
+    value = detail["input"]
+    shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool | None) else ""
+    return f"{path}: {detail['msg'].lower()}{shown}"
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = "spec"
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; there are: {', '.join(known)}" if known else ""
+
+
+def _fields(location: tuple[int | str, ...]) -> list[str]:
+    """Names, as in YAML, of the fields that the object at `location` may have."""
+    model: type[BaseModel] | None = JobSpec
+    for part in location:
+        if isinstance(part, int) or model is None:
+            continue
+        annotation = next((info.annotation for info in model.model_fields.values() if info.alias == part), None)
+        model = _model_in(annotation)
+    return [str(info.alias) for info in model.model_fields.values()] if model else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for argument in get_args(annotation) if (model := _model_in(argument))), None)

@@ -1,0 +1,178 @@
+"""The files and the launcher process of a run on this machine."""
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from colocated_operator.cli.document import Document, Mistakes
+from colocated_runtime.contract import names, uris
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.report import Report
+
+HOST = "127.0.0.1"
+UID = "local"
+"""In the place of an object's uid: the same at every run, so that the next one resumes."""
+GRACE_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """One attempt, and the directory that holds all attempts of the job."""
+
+    directory: Path
+    attempt: Attempt
+
+    @property
+    def report_url(self) -> str:
+        """Where the launcher answers."""
+        return f"http://{HOST}:{self.attempt.report_port}/report"
+
+    @property
+    def logs(self) -> Path:
+        """One file a rank."""
+        return self.directory / self.attempt.directory / "logs" / f"attempt-{self.attempt.attempt}"
+
+    @property
+    def launcher_log(self) -> Path:
+        """What a pod's log would show."""
+        return self.directory / "launcher.log"
+
+    def final_report(self) -> Report | None:
+        """What the launcher left when it ended."""
+        path = self.directory / self.attempt.directory / "reports" / f"attempt-{self.attempt.attempt}-node-0.json"
+        return Report.model_validate_json(path.read_bytes()) if path.exists() else None
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the launcher, away from the terminal's signals."""
+        with self.launcher_log.open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "colocated_runtime.launcher"],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+        own = {variable.name: variable.value for variable in self.attempt.spec.runtime.env if variable.value}
+        return {"HF_HUB_CACHE": str(home / "hub")} | os.environ | own | {
+            names.ENV_ATTEMPT_FILE: str(self.directory / names.ATTEMPT_KEY),
+            names.ENV_STATE_DIR: str(self.directory / "state"),
+            names.ENV_STORAGE_DIR: str(self.directory),
+            names.ENV_REWARDS_DIR: str(self.directory / "rewards"),
+            names.ENV_TERMINATION_LOG: str(self.directory / "termination.log"),
+            names.ENV_REPORT_HOST: HOST,
+            names.ENV_GRACE_SECONDS: str(GRACE_SECONDS),
+            names.ENV_NODE_INDEX: "0",
+        }  # fmt: skip
+
+
+def prepare(document: Document, directory: Path) -> LocalRun:
+    """Write what the launcher reads; the attempt's number follows on those that lie there. Raise Mistakes."""
+    directory = directory.absolute()
+    attempt = Attempt(
+        name=document.name,
+        namespace=document.namespace,
+        uid=UID,
+        generation=1,
+        attempt=1,
+        hosts=[HOST],
+        report_port=_free_port(),
+        storage_uri=f"file://{directory}",
+        spec=document.spec,
+    )
+    attempt = attempt.model_copy(update={"attempt": _attempts(directory / attempt.directory) + 1})
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _write_rewards(document, directory / "rewards")
+        (directory / names.ATTEMPT_KEY).write_text(attempt.model_dump_json(by_alias=True))
+    except OSError as error:
+        raise Mistakes(f"--storage: {directory} cannot be written: {error.strerror}") from error
+    return LocalRun(directory, attempt)
+
+
+def unsuitable(document: Document) -> list[str]:
+    """What in the job can be had in a cluster only."""
+    spec = document.spec
+    found = []
+    if spec.nodes > 1:
+        found.append(
+            f"nodes: {spec.nodes}, but this machine is one node; set nodes: 1"
+            " (without GPUs, processesPerNode gives as many ranks)"
+        )
+    for field, uri in _sources(spec):
+        found += _unsuitable_source(field, uri)
+    for index, reward in enumerate(spec.rewards):
+        if reward.config_map and reward.config_map not in document.config_maps:
+            found.append(
+                f"rewards[{index}].configMap: there is no ConfigMap {reward.config_map} in the file; put it there"
+            )
+    found += [
+        f"runtime.env[{index}]: {variable.name} comes from the cluster; set it in this shell"
+        for index, variable in enumerate(spec.runtime.env)
+        if variable.value_from and variable.name not in os.environ
+    ]
+    return found
+
+
+def missing_runtime(spec: JobSpec) -> str:
+    """How to get the packages that this environment lacks; empty where it has all."""
+    needed = ["torch"] if spec.runtime.command else ["torch", "trl", "vllm"]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ""
+    extra = "runtime-cpu" if spec.backend == "cpu" else "runtime"
+    return f"{sys.prefix} has no {', '.join(missing)}: uv pip install '.[{extra}]' in the project's directory"
+
+
+def _sources(spec: JobSpec) -> list[tuple[str, str]]:
+    named = [("model.source", spec.model.source)] if spec.model else []
+    named += [("dataset.source", spec.dataset.source)] if spec.dataset else []
+    named += [("evaluation.dataset.source", spec.evaluation.dataset.source)] if spec.evaluation else []
+    return named + [(f"rewards[{i}].model", reward.model) for i, reward in enumerate(spec.rewards) if reward.model]
+
+
+def _unsuitable_source(field: str, uri: str) -> list[str]:
+    try:
+        source = uris.parse(uri)
+    except ValueError as error:
+        return [f"{field}: {error}"]
+    if source.scheme == "pvc":
+        return [f"{field}: {uri} is a claim in a cluster; give a directory of this machine as file:///PATH"]
+    if source.scheme == "file" and not Path(source.path).exists():
+        return [
+            f"{field}: {uri} is not on this machine (in a pod it is a path inside the image);"
+            " give one that is, or put a copy there"
+        ]
+    return []
+
+
+def _write_rewards(document: Document, directory: Path) -> None:
+    """Each ConfigMap as a directory of files, as pods have them mounted."""
+    shutil.rmtree(directory, ignore_errors=True)
+    for name, data in document.config_maps.items():
+        (directory / name).mkdir(parents=True, exist_ok=True)
+        for key, text in data.items():
+            (directory / name / key).write_text(str(text))
+
+
+def _attempts(job_directory: Path) -> int:
+    """The highest number of an attempt that left a trace."""
+    traces = [*job_directory.glob("logs/attempt-*"), *job_directory.glob("reports/attempt-*")]
+    numbers = [re.match(r"attempt-(\d+)", trace.name) for trace in traces]
+    return max((int(number[1]) for number in numbers if number), default=0)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind((HOST, 0))
+        return int(free.getsockname()[1])

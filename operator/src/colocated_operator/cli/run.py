@@ -1,0 +1,107 @@
+"""`colocated run`: a job on this machine, without a cluster."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import httpx
+import typer
+from rich.console import Console
+
+from colocated_operator.cli import local, view
+from colocated_operator.cli.display import Display
+from colocated_operator.cli.document import Document, Mistakes, read
+from colocated_runtime.contract.refusals import refusals
+from colocated_runtime.contract.report import Report
+
+USAGE = 2
+POLL_SECONDS = 0.5
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="YAML with a ColocatedRLJob, and the ConfigMaps of its rewards.")],
+    storage: Annotated[
+        Path | None, typer.Option(help="Where checkpoints, logs and the model go. Default: ./NAME-run")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Which job, where the file holds several.")] = None,
+) -> None:
+    """Run a job on this machine, without a cluster. Run it again to go on from its last checkpoint.
+
+    Ctrl-C saves a checkpoint and leaves; a second one leaves at once. Exit code: 0 complete, 143 stopped, 1 failed,
+    2 a mistake in the file.
+    """
+    console = Console()
+    try:
+        document = read(file, name)
+        _refuse(file, document)
+        started = local.prepare(document, storage or Path(f"{document.name}-run"))
+    except Mistakes as mistakes:
+        for line in mistakes.lines:
+            typer.echo(f"error: {line}", err=True)
+        raise typer.Exit(USAGE) from None
+    console.print(f"{document.name}, attempt {started.attempt.attempt}, in {started.directory}", highlight=False)
+    for note in _notes(document):
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+    raise typer.Exit(_follow(started, console))
+
+
+def _refuse(file: Path, document: Document) -> None:
+    found = list(dict.fromkeys([*refusals(document.spec), *local.unsuitable(document)]))
+    if found:
+        raise Mistakes(*(f"{file}: spec.{line}" for line in found))
+    missing = local.missing_runtime(document.spec)
+    if missing:
+        raise Mistakes(missing)
+
+
+def _notes(document: Document) -> list[str]:
+    """What the job says and a run on this machine does not do."""
+    notes = []
+    if document.spec.runtime.env_from:
+        notes.append("runtime.envFrom is not read here; the variables of this shell are used")
+    if document.spec.runtime.image:
+        notes.append("runtime.image is not used here; the job runs in this Python environment")
+    return notes
+
+
+def _follow(started: local.LocalRun, console: Console) -> int:
+    """Show the run until the launcher has ended; its exit code."""
+    process = started.start()
+    with Display(started.attempt.name, console) as display:
+        _stop_on_signals(process, display)
+        while process.poll() is None:
+            report = _report(started.report_url)
+            if report and report.uid == started.attempt.uid:
+                display.show(view.of_report(report))
+            time.sleep(POLL_SECONDS)
+        final = started.final_report()
+        if final:
+            display.show(view.of_report(final))
+    if final is None:
+        tail = started.launcher_log.read_text(errors="replace").strip().splitlines()[-10:]
+        words = [f"the launcher ended with exit code {process.returncode} and left no report", *tail]
+    else:
+        words = view.closing_words(final, str(started.logs))
+    for line in words:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return process.returncode if final and process.returncode >= 0 else 1
+
+
+def _report(url: str) -> Report | None:
+    """None while the launcher does not answer yet, or no more."""
+    try:
+        return Report.model_validate_json(httpx.get(url, timeout=3.0, trust_env=False).content)
+    except (httpx.HTTPError, ValueError):
+        return None
+
+
+def _stop_on_signals(process: subprocess.Popen[bytes], display: Display) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        display.say("saving a checkpoint and leaving; again to leave at once")
+        process.terminate()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
