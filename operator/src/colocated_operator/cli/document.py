@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from colocated_runtime.contract import names
@@ -78,7 +79,7 @@ def _document(path: Path, job: dict[str, Any], config_maps: dict[str, dict[str, 
     for key in job.keys() - {"apiVersion", "kind", "metadata", "spec", "status"}:
         raise Mistakes(f"{path}: {key}: no such field{_hint(key, ['metadata', 'spec'])}")
     try:
-        spec = JobSpec.model_validate(job.get("spec"))
+        spec = JobSpec.model_validate(job.get("spec"), by_alias=True, by_name=False)
     except ValidationError as error:
         raise Mistakes(*(f"{path}: {explain(detail)}" for detail in error.errors())) from error
     return Document(name, str(metadata.get("namespace", "default")), spec, config_maps)
@@ -122,13 +123,16 @@ def _hint(name: str, known: list[str]) -> str:
 
 def _fields(location: tuple[int | str, ...]) -> list[str]:
     """Names, as in YAML, of the fields that the object at `location` may have."""
-    model: type[BaseModel] | None = JobSpec
+    fields = _by_alias(JobSpec)
     for part in location:
-        if isinstance(part, int) or model is None:
-            continue
-        annotation = next((info.annotation for info in model.model_fields.values() if info.alias == part), None)
-        model = _model_in(annotation)
-    return [str(info.alias) for info in model.model_fields.values()] if model else []
+        if isinstance(part, str):
+            model = _model_in(fields[part].annotation) if part in fields else None
+            fields = _by_alias(model) if model else {}
+    return list(fields)
+
+
+def _by_alias(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

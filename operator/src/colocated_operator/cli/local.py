@@ -1,5 +1,6 @@
 """The files and the launcher process of a run on this machine."""
 
+import fcntl
 import importlib.util
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from colocated_operator.cli.document import Document, Mistakes
 from colocated_runtime.contract import names, uris
@@ -28,6 +30,8 @@ class LocalRun:
 
     directory: Path
     attempt: Attempt
+    lock: IO[str]
+    """Held on the directory. The launcher inherits it: nobody else writes there, even if this process is killed."""
 
     @property
     def report_url(self) -> str:
@@ -58,6 +62,7 @@ class LocalRun:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                pass_fds=[self.lock.fileno()],
                 start_new_session=True,
             )
 
@@ -90,14 +95,15 @@ def prepare(document: Document, directory: Path) -> LocalRun:
         storage_uri=f"file://{directory}",
         spec=document.spec,
     )
-    attempt = attempt.model_copy(update={"attempt": _attempts(directory / attempt.directory) + 1})
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        lock = _locked(directory)
+        attempt = attempt.model_copy(update={"attempt": _attempts(directory / attempt.directory) + 1})
         _write_rewards(document, directory / "rewards")
         (directory / names.ATTEMPT_KEY).write_text(attempt.model_dump_json(by_alias=True))
     except OSError as error:
         raise Mistakes(f"--storage: {directory} cannot be written: {error.strerror}") from error
-    return LocalRun(directory, attempt)
+    return LocalRun(directory, attempt, lock)
 
 
 def unsuitable(document: Document) -> list[str]:
@@ -170,6 +176,15 @@ def _attempts(job_directory: Path) -> int:
     traces = [*job_directory.glob("logs/attempt-*"), *job_directory.glob("reports/attempt-*")]
     numbers = [re.match(r"attempt-(\d+)", trace.name) for trace in traces]
     return max((int(number[1]) for number in numbers if number), default=0)
+
+
+def _locked(directory: Path) -> IO[str]:
+    lock = (directory / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise Mistakes(f"--storage: another run uses {directory}; wait for it, or give another directory") from None
+    return lock
 
 
 def _free_port() -> int:

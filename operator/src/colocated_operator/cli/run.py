@@ -4,7 +4,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import httpx
@@ -70,9 +69,11 @@ def _notes(document: Document) -> list[str]:
 def _follow(started: local.LocalRun, console: Console) -> int:
     """Show the run until the launcher has ended; its exit code."""
     process = started.start()
+    signals = _stop_on_signals(process)
     with Display(started.attempt.name, console) as display:
-        _stop_on_signals(process, display)
         while process.poll() is None:
+            while signals:
+                display.say(signals.pop())
             report = _report(started.report_url)
             if report and report.uid == started.attempt.uid:
                 display.show(view.of_report(report))
@@ -98,10 +99,14 @@ def _report(url: str) -> Report | None:
         return None
 
 
-def _stop_on_signals(process: subprocess.Popen[bytes], display: Display) -> None:
-    def stop(number: int, frame: FrameType | None) -> None:
-        display.say("saving a checkpoint and leaving; again to leave at once")
+def _stop_on_signals(process: subprocess.Popen[bytes]) -> list[str]:
+    """From now on signals go to the launcher; what there is to say about them comes into the list."""
+    words: list[str] = []
+
+    def stop(*_: object) -> None:
+        words.append("saving a checkpoint and leaving; again to leave at once")
         process.terminate()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
+    return words

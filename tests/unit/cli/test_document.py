@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import pytest
+
+from colocated_operator.cli.document import Mistakes, read
+
+HEAD = "apiVersion: rl.colocated.dev/v1alpha1\nkind: ColocatedRLJob\nmetadata: {name: job}\n"
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_job_among_other_objects(tmp_path: Path) -> None:
+    text = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: code}\ndata: {mine.py: 'x = 1'}\n---\n"
+        + HEAD.replace("name: job", "name: job, namespace: team")
+        + "spec: {nodes: 2}\n---\n"
+    )
+    document = read(write(tmp_path, text))
+    assert (document.name, document.namespace, document.spec.nodes) == ("job", "team", 2)
+    assert document.config_maps == {"code": {"mine.py": "x = 1"}}
+
+
+def test_one_of_several(tmp_path: Path) -> None:
+    path = write(tmp_path, f"{HEAD}spec: {{}}\n---\n{HEAD.replace('job}', 'other}')}spec: {{nodes: 3}}\n")
+    assert read(path, "other").spec.nodes == 3
+    with pytest.raises(Mistakes, match="choose one by --name: job, other"):
+        read(path)
+    with pytest.raises(Mistakes, match="named third; there are: job, other"):
+        read(path, "third")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "is no YAML: while parsing a flow node"),
+        ("", "holds no ColocatedRLJob; there are: no objects"),
+        ("kind: Pod", "holds no ColocatedRLJob; there are: Pod"),
+        ("- 1", "holds list where a Kubernetes object should be"),
+        (HEAD.replace("name: job", "name: Job_1") + "spec: {}", "metadata.name: 'Job_1' is no name"),
+        (HEAD.replace("name: job", f"name: {'a' * 41}") + "spec: {}", "is no name; use at most 40"),
+        (HEAD.replace("v1alpha1", "v1") + "spec: {}", "apiVersion: 'rl.colocated.dev/v1' is not rl.colocated.dev/"),
+        (HEAD + "specs: {}", "specs: no such field; did you mean spec?"),
+        (HEAD, "spec: input should be a valid dictionary"),
+        (HEAD + "spec: {gpuPerNode: 8}", "spec.gpuPerNode: no such field; did you mean gpusPerNode?"),
+        (HEAD + "spec: {gpus_per_node: 8}", "spec.gpus_per_node: no such field; did you mean gpusPerNode?"),
+        (HEAD + "spec: {memory: {sleeplevel: 1}}", "spec.memory.sleeplevel: no such field; did you mean sleepLevel?"),
+        (HEAD + "spec: {rewards: [{names: x}]}", "spec.rewards[0].names: no such field; did you mean name?"),
+        (HEAD + "spec: {evaluation: {dataset: {sauce: x}}}", "spec.evaluation.dataset.source: missing"),
+        (HEAD + "spec: {lora: {zzz: 1}}", "spec.lora.zzz: no such field; there are: r, lora"),
+        (HEAD + "spec: {nodes: many}", "spec.nodes: input should be a valid integer"),
+        (HEAD + "spec: {nodes: 0}", "spec.nodes: input should be greater than or equal to 1 (it is 0)"),
+        (HEAD + "spec: {algorithm: ppo}", "spec.algorithm: input should be 'grpo' or 'rloo' (it is 'ppo')"),
+        (HEAD + "spec: {model: {}}", "spec.model.source: missing"),
+    ],
+)
+def test_mistakes_are_one_line_with_field_and_way_out(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        read(write(tmp_path, text))
+    assert words in caught.value.lines[0]
+    assert "\n" not in caught.value.lines[0]
+
+
+def test_all_mistakes_of_a_spec_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes) as caught:
+        read(write(tmp_path, HEAD + "spec: {nodes: 0, x: 1}"))
+    assert len(caught.value.lines) == 2
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(Mistakes, match=r"nowhere\.yaml: cannot be read: No such file"):
+        read(tmp_path / "nowhere.yaml")

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+
+from colocated_operator.cli.document import Document, Mistakes
+from colocated_operator.cli.local import prepare, unsuitable
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.job import JobSpec
+
+
+def document(config_maps: dict[str, dict[str, str]] | None = None, **spec: object) -> Document:
+    return Document("job", "default", JobSpec.model_validate(spec), config_maps or {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"nodes": 2}, "nodes: 2, but this machine is one node; set nodes: 1"),
+        ({"model": {"source": "pvc://models/x"}}, "model.source: pvc://models/x is a claim in a cluster"),
+        ({"dataset": {"source": "file:///no/such"}}, "dataset.source: file:///no/such is not on this machine"),
+        ({"dataset": {"source": "s3://bucket"}}, "dataset.source: 's3://bucket' is no source"),
+        ({"rewards": [{"function": "m:f", "configMap": "code"}]}, "rewards[0].configMap: there is no ConfigMap code"),
+        ({"rewards": [{"model": "pvc://models/x"}]}, "rewards[0].model: pvc://"),
+        (
+            {"runtime": {"env": [{"name": "SOME_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}},
+            "runtime.env[0]: SOME_TOKEN comes from the cluster; set it in this shell",
+        ),
+    ],
+)
+def test_what_a_cluster_alone_has(spec: dict[str, object], words: str) -> None:
+    (line,) = unsuitable(document(**spec))
+    assert line.startswith(words)
+
+
+def test_what_runs_here(tmp_path: Path) -> None:
+    sources = {"model": {"source": f"file://{tmp_path}"}, "dataset": {"source": "reasoning-gym://gcd"}}
+    rewards = [{"function": "m:f", "configMap": "code"}]
+    assert unsuitable(document({"code": {}}, rewards=rewards, **sources)) == []
+
+
+def test_files_of_a_run(tmp_path: Path) -> None:
+    made = prepare(document({"code": {"mine.py": "x = 1"}}), tmp_path / "run")
+    assert (tmp_path / "run" / "rewards" / "code" / "mine.py").read_text() == "x = 1"
+    attempt = Attempt.model_validate_json((tmp_path / "run" / "attempt.json").read_text())
+    assert attempt == made.attempt
+    assert (attempt.attempt, attempt.directory, attempt.storage_uri) == (1, "job-local", f"file://{tmp_path}/run")
+
+
+def test_attempts_are_numbered_on(tmp_path: Path) -> None:
+    (tmp_path / "job-local" / "logs" / "attempt-9").mkdir(parents=True)
+    (tmp_path / "job-local" / "reports").mkdir()
+    (tmp_path / "job-local" / "reports" / "attempt-10-node-0.json").touch()
+    assert prepare(document(), tmp_path).attempt.attempt == 11
+
+
+def test_one_run_at_a_time_in_a_directory(tmp_path: Path) -> None:
+    first = prepare(document(), tmp_path)
+    with pytest.raises(Mistakes, match="another run uses"):
+        prepare(document(), tmp_path)
+    first.lock.close()
+    prepare(document(), tmp_path)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Mistakes, match=r"--storage: .*/file/run cannot be written"):
+        prepare(document(), tmp_path / "file" / "run")

@@ -1,0 +1,96 @@
+"""`colocated run` as a user types it; with torch, the stub worker under the real launcher and torchrun."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STUB = Path(__file__).parent.parent / "launcher" / "stub_worker.py"
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "200", "PYTHONUNBUFFERED": "1"
+}  # fmt: skip
+COMMAND = [sys.executable, "-m", "colocated_operator.cli", "run"]
+
+
+def job(directory: Path, *arguments: str, **spec: object) -> Path:
+    """A file with a job whose worker is the stub. JSON is YAML."""
+    path = directory / "job.yaml"
+    spec = {"runtime": {"command": [sys.executable, str(STUB), *arguments]}} | spec
+    head = {"apiVersion": "rl.colocated.dev/v1alpha1", "kind": "ColocatedRLJob", "metadata": {"name": "job"}}
+    path.write_text(json.dumps(head | {"spec": spec}))
+    return path
+
+
+def run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, str(path), *options], cwd=path.parent, env=ENVIRONMENT, capture_output=True, text=True, timeout=100
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"nodez": 1}, "spec.nodez: no such field; did you mean nodes?"),
+        ({"nodes": 2, "checkpoint": {"storage": {"claim": "c"}}}, "spec.nodes: 2, but this machine is one node"),
+        ({"runtime": {}}, "spec.model: missing"),
+    ],
+)
+def test_a_mistake_is_exit_code_2_and_no_traceback(tmp_path: Path, spec: dict[str, object], words: str) -> None:
+    done = run(job(tmp_path, **spec))
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "job-run").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_complete(tmp_path: Path) -> None:
+    done = run(job(tmp_path, "--steps", "4"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "reward      0.100 [0.000, 0.200] before → 0.800 [0.700, 0.900] after 4 steps" in done.stdout
+    home = tmp_path / "job-run" / "job-local"
+    assert f"checkpoint  file://{home}/checkpoints/checkpoint-4" in done.stdout
+    assert f"model       file://{home}/model" in done.stdout
+    assert (home / "logs" / "attempt-1" / "rank-0.log").read_text().startswith("step 1\n")
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(120)
+def test_a_crash_shows_its_traceback(tmp_path: Path) -> None:
+    done = run(job(tmp_path, "--fail-at", "2"), "--storage", str(tmp_path / "elsewhere"))
+    assert done.returncode == 1
+    assert "Crash: the stub fails at step 2" in done.stdout
+    assert "RuntimeError: the stub fails at step 2" in done.stdout
+    assert (tmp_path / "elsewhere" / "job-local").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(180)
+def test_ctrl_c_saves_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    path = job(tmp_path, "--steps", "300", "--step-seconds", "0.1")
+    process = subprocess.Popen([*COMMAND, str(path)], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    try:
+        for line in process.stdout:
+            if "step 5 of 300" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(timeout=30)[0]
+    finally:
+        process.kill()
+    assert process.returncode == 143
+    assert "saving a checkpoint and leaving" in output
+    assert "Preempted: the stub is done" in output
+
+    saved = max(int(p.name.rpartition("-")[2]) for p in tmp_path.glob("job-run/job-local/checkpoints/checkpoint-*"))
+    assert saved >= 5
+    again = run(job(tmp_path, "--steps", str(saved + 1)))
+    assert again.returncode == 0
+    assert "attempt 2" in again.stdout
+    assert f"resumed from step {saved}" in again.stdout
