@@ -47,9 +47,9 @@ async def operate() -> None:
     world = World(Kube(), Store(clock), Reports(clock), settings, clock)
     prometheus_client.start_http_server(settings.metrics_port)
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     while not stopped.is_set():
+        for number in (signal.SIGTERM, signal.SIGINT):  # kopf puts its own in their place
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         try:
             await _watch(world, stopped)
         except KubeError as error:
@@ -82,6 +82,7 @@ async def _watch(world: World, stopped: asyncio.Event) -> None:
             stop_flag=stopped,
             liveness_endpoint=f"http://0.0.0.0:{world.settings.liveness_port}/healthz",
         )
+        stopped.set()  # it returns only when it is told to end
     finally:
         pruning.cancel()
         await drivers.stop()
