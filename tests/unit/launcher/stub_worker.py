@@ -26,7 +26,9 @@ def options() -> argparse.Namespace:
         parser.add_argument(name, type=int, default=-1)
     parser.add_argument("--exit-at-end", type=int, default=0, help="exit code after Complete was said")
     parser.add_argument("--start-seconds", type=float, default=0.0)
+    parser.add_argument("--linger-seconds", type=float, default=0.0, help="after the last word")
     parser.add_argument("--ignore-stop", action="store_true")
+    parser.add_argument("--hold-mib", type=int, default=0, help="host memory that every rank holds while it runs")
     parser.add_argument("--gloo", action="store_true", help="the ranks really add up a tensor at every step")
     return parser.parse_args()
 
@@ -47,6 +49,7 @@ class Stub:
             dist.init_process_group("gloo")
 
     def run(self) -> Outcome:
+        held = b"\1" * (self.asked.hold_mib << 20)
         time.sleep(self.asked.start_seconds)
         first = self.resume()
         for step in range(first + 1, self.asked.steps + 1):
@@ -58,7 +61,7 @@ class Stub:
                 phase=Phase.TRAIN, progress=Progress(step=step, total_steps=self.asked.steps, eta_seconds=1.0),
                 metrics={"reward": reward}, peaks={Phase.TRAIN: PhasePeak(host_bytes=1000 + self.rank)},
             )  # fmt: skip
-            print(f"step {step}")
+            print(f"step {step} holding {len(held)} bytes")
             if self.stopped():
                 self.save(step)
                 return Outcome.PREEMPTED
@@ -123,6 +126,7 @@ def main() -> int:
         traceback.print_exc()
         stub.file.update(outcome=Outcome.CRASH, message=str(error), traceback=traceback.format_exc())
         return 1
+    time.sleep(asked.linger_seconds)
     return asked.exit_at_end
 
 
