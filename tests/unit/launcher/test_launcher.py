@@ -52,6 +52,11 @@ def test_a_crash_after_the_end_is_still_complete(launch) -> None:
     assert running.process.returncode == 0
 
 
+def test_a_rank_that_is_done_but_does_not_leave(launch) -> None:
+    final = launch("--linger-seconds", "1000", watchdog={"stall_timeout_seconds": 10}).finish(60)
+    assert (final.outcome, final.message) == (Outcome.COMPLETE, "the stub is done: Complete")
+
+
 def test_sigterm_saves_and_the_next_attempt_resumes(launch, make_attempt, is_running) -> None:
     running = launch("--steps", "200", "--step-seconds", "0.1")
     running.wait_for(is_running)

@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import (
     Phase,
     PhasePeak,
@@ -11,7 +12,7 @@ from colocated_runtime.contract.report import (
     Stage,
     Weights,
 )
-from colocated_runtime.launcher.watch import PressureLog, Watchdog, merge, read_ranks, stage_of
+from colocated_runtime.launcher.watch import PressureLog, Watchdog, all_have_ended, all_have_started, merge, read_ranks
 
 REPORT = Report(name="job", uid="u", attempt=1, node=0, stage=Stage.STARTING, started=0, updated=0)
 
@@ -68,12 +69,18 @@ def test_only_the_newest_pressure_events_are_kept() -> None:
     assert [log.events[0].sequence, log.events[-1].sequence] == [11, 60]
 
 
-def test_stage() -> None:
-    started, starting = rank(0, phase=Phase.ROLLOUT), rank(1, phase=Phase.START)
-    assert stage_of([started, starting], own_worker=True) is Stage.STARTING
-    assert stage_of([started], own_worker=True) is Stage.RUNNING
-    assert stage_of([], own_worker=True) is Stage.STARTING
-    assert stage_of([], own_worker=False) is Stage.RUNNING
+def test_all_have_started() -> None:
+    started = [rank(number, phase=Phase.ROLLOUT) for number in (2, 3)]
+    assert all_have_started(started, range(2, 4))
+    assert not all_have_started([*started[:1], rank(3)], range(2, 4))
+    assert not all_have_started(started[:1], range(2, 4))
+
+
+def test_all_have_ended() -> None:
+    ended = [rank(number, outcome=Outcome.COMPLETE) for number in (2, 3)]
+    assert all_have_ended(ended, range(2, 4))
+    assert not all_have_ended([*ended[:1], rank(3)], range(2, 4))
+    assert not all_have_ended([], range(1))
 
 
 def dog() -> Watchdog:

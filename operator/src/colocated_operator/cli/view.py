@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Evaluation, Report
+from colocated_runtime.contract.report import Evaluation, Phase, Report, Stage
 from colocated_runtime.contract.status import EvaluationStatus, JobStatus
+
+BUSY = (Stage.RUNNING, Stage.STOPPING)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def of_report(report: Report) -> View:
         events.append(f"no checkpoint was written: {report.checkpoint_error}")
     return View(
         stage=report.stage.value,
-        activity=report.phase.value if report.phase else "",
+        activity=report.phase.value if report.stage in BUSY and report.phase not in (None, Phase.START) else "",
         step=report.progress.step,
         total_steps=report.progress.total_steps,
         eta_seconds=report.progress.eta_seconds,

@@ -19,6 +19,8 @@ from colocated_runtime.launcher.environment import Environment
 TICK_SECONDS = 0.25
 DYING_SECONDS = 5.0
 """From SIGTERM to SIGKILL."""
+LEAVING_SECONDS = 30.0
+"""For an interpreter to end after its rank has said how it went."""
 STACK_SECONDS = 2.0
 """Time for the ranks to write their stacks."""
 
@@ -60,6 +62,8 @@ class Supervisor:
             stall_seconds=watchdog.stall_timeout_seconds,
             began=time.monotonic(),
         )
+        self._ranks = ranks.global_ranks(attempt, environment.node)
+        self._started = False
         self._deadline: float | None = None
         self._overran = False
         self._hung = self._stacks = ""
@@ -67,7 +71,7 @@ class Supervisor:
     async def run(self) -> Facts:
         """Start the ranks and return once all are gone. Raise OSError where their logs cannot be written."""
         logs.drop_old(self._log_dir.parent, self._attempt.attempt)
-        own = ranks.global_ranks(self._attempt, self._node)
+        own = self._ranks
         names = {ranks.rank_log(rank): f"[rank {rank}] " if len(own) > 1 else "" for rank in own}
         tail = logs.Tail(self._log_dir, names, sys.stdout.buffer)
         told_before = logs.size(self._log_dir / ranks.torchrun_log(self._node))
@@ -91,12 +95,19 @@ class Supervisor:
         now, states = time.time(), watch.read_ranks(self._paths.state)
         self._pressure.add_ranks(states)
         self._look_at_memory(now)
-        stage = Stage.STOPPING if self._stop.asked.is_set() else watch.stage_of(states, own_worker=self._own_worker)
+        self._started = self._started or watch.all_have_started(states, self._ranks)
+        stage = self._stage(silent=not states)
         if stage is not self._report.stage:
             log.info(stage.value)
         merged = watch.merge(self._report, states, now)
         self._report = merged.model_copy(update={"stage": stage, "pressure": self._pressure.events, "message": ""})
         self._publish(self._report)
+
+    def _stage(self, *, silent: bool) -> Stage:
+        if self._stop.asked.is_set():
+            return Stage.STOPPING
+        # A command of the user's that writes no state files just runs.
+        return Stage.RUNNING if self._started or (silent and not self._own_worker) else Stage.STARTING
 
     def _look_at_memory(self, now: float) -> None:
         host = memory.read()
@@ -122,6 +133,11 @@ class Supervisor:
                 await end_all(process)
             return
         states = watch.read_ranks(self._paths.state)
+        if watch.all_have_ended(states, self._ranks):
+            if time.time() - max(state.updated for state in states) > LEAVING_SECONDS:
+                log.warning("the ranks are done but do not leave; ending them")
+                await end_all(process)
+            return
         self._hung = self._watchdog.complaint(states, self._report.stage, now)
         if self._hung:
             log.error("hung", message=self._hung)

@@ -56,11 +56,14 @@ def _largest(peaks: list[dict[Phase, PhasePeak]]) -> dict[Phase, PhasePeak]:
     return result
 
 
-def stage_of(ranks: list[RankState], *, own_worker: bool) -> Stage:
-    """Starting until every rank has left its start phase. A user's command without state files just runs."""
-    if not ranks:
-        return Stage.STARTING if own_worker else Stage.RUNNING
-    return Stage.STARTING if any(rank.phase is Phase.START for rank in ranks) else Stage.RUNNING
+def all_have_started(ranks: list[RankState], expected: range) -> bool:
+    """Whether every expected rank is in a phase after its start; between two phases it is in none of them."""
+    return {rank.rank for rank in ranks if rank.phase is not Phase.START} >= set(expected)
+
+
+def all_have_ended(ranks: list[RankState], expected: range) -> bool:
+    """Whether every expected rank has said how it ended."""
+    return {rank.rank for rank in ranks if rank.outcome} >= set(expected)
 
 
 @dataclass
