@@ -17,6 +17,13 @@ etcd_url=http://127.0.0.1:23790     # not 2379: an etcd of the machine may liste
 say() { echo "$*" >&2; }
 die() { say "$*"; exit 1; }
 
+# alone: one script at a time changes the cluster; the others wait (processes that `start` starts do not hold the lock)
+alone() {
+  mkdir -p "$cache"
+  exec 9>"$cache/lock"
+  flock 9
+}
+
 # need PACKAGE...: install the Debian packages that are missing
 need() {
   local package missing=()
