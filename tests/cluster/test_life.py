@@ -19,6 +19,7 @@ from tests.cluster.kube import (
     stub_job,
 )
 
+OPERATOR_PODS = "app.kubernetes.io/name=colocated-operator"
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
 
@@ -86,7 +87,7 @@ def test_crash_restarts_from_the_checkpoint_and_logs_of_two_attempts_stay(namesp
     assert logs.count("RuntimeError: the stub fails at step 2") == 2
 
 
-def reader(namespace: str, end: dict) -> str:
+def reader(namespace: str) -> str:
     """A pod that mounts the job's claim: the volume outlives the job's own pods."""
     (claim,) = items("pvc", namespace)
     attempt = items("pods", namespace)[0]
@@ -192,16 +193,7 @@ def test_operator_killed_while_jobs_start_and_run(namespace: str) -> None:
     apply(namespace, *(stub_job(name, "--steps", "20", "--step-seconds", "0.5") for name in names))
     for _ in range(3):
         time.sleep(2.5)
-        kubectl(
-            "delete",
-            "pod",
-            "-n",
-            SYSTEM,
-            "-l",
-            "app.kubernetes.io/name=colocated-operator",
-            "--grace-period=0",
-            "--force",
-        )
+        kubectl("delete", "pod", "-n", SYSTEM, "-l", OPERATOR_PODS, "--grace-period=0", "--force")
     for name in names:
         end = reaches(namespace, name, "Complete", seconds=240)
         assert (end["attempt"], end["restartCount"]) == (1, 0)

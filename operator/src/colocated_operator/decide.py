@@ -31,6 +31,8 @@ ATTEMPTS_KEPT = 2
 UNREACHABLE_AFTER = timedelta(seconds=15)
 UNDER_WAY = (Stage.RUNNING, Stage.STOPPING, Stage.FINISHED)
 RESTARTS_KEPT = 10
+SUSPENDING = "Suspending"
+"""Reason of Suspended=False while the pods save and end."""
 RESUMED = "Resumed"
 """Reason of Suspended=False from the end of a suspension until the next attempt's Job exists."""
 
@@ -98,7 +100,7 @@ class Situation:
     def resuming(self) -> bool:
         """Whether the present attempt was ended by spec.suspend, or would have been: that is no restart."""
         return self.status.phase == "Suspended" or any(
-            entry.type == "Suspended" and entry.reason == RESUMED for entry in self.status.conditions
+            entry.type == "Suspended" and entry.reason in (SUSPENDING, RESUMED) for entry in self.status.conditions
         )
 
     @property
@@ -177,12 +179,12 @@ def _going(s: Situation) -> Decision:
         return _complete(s, end)
     if s.spec.suspend:
         return _suspending(s, child)
+    if s.resuming and (child.gone or child.deleting):
+        return _between_attempts(s, child)
     if end is None and (s.seconds_left is None or s.seconds_left > 0):
         return _running(s, child)
     if end is None:
         end = Ending(Outcome.DEADLINE_EXCEEDED, "")
-    if s.resuming and child.gone:
-        return _next_attempt(s)
     return _ended(s, child, end)
 
 
@@ -396,7 +398,8 @@ def _suspending(s: Situation, child: ChildJob) -> Decision:
     """Delete the Job: its pods save and leave. The child's own `suspend` is Kueue's, never ours."""
     if not child.gone or not s.pods_over:
         deletes = () if child.deleting or child.gone else (DeleteAttempt(child.name),)
-        decision = _status(s, "Suspended", conditions.reconciling("Suspending", "pods save and end"))
+        facts = conditions.reconciling(SUSPENDING, "pods save and end")
+        decision = _status(s, s.status.phase, facts | {"Suspended": Fact("False", SUSPENDING)})
         return replace(decision, actions=deletes)
     return _suspended(s)
 

@@ -152,6 +152,21 @@ def test_suspend_deletes_the_job_and_resume_goes_on_uncounted() -> None:
     assert "restarts" not in life.status
 
 
+def test_resume_before_the_pods_have_ended_is_no_restart() -> None:
+    life = Life()
+    life.passes(2)
+    life.runs(step=3)
+    life.spec = spec(suspend=True)
+    life.one_pass()
+    assert life.status["phase"] == "Running", "the pod still saves"
+    life.spec = spec()
+    life.one_pass()
+    life.put_pod(pod(1, gone=True))
+    life.passes(3)
+    assert 2 in life.children
+    assert "restarts" not in life.status
+
+
 def test_resume_that_meets_an_obstacle_is_no_restart() -> None:
     life = Life()
     life.passes(2)
