@@ -1,0 +1,82 @@
+"""The real thing in real pods: TRL and vLLM train SmolLM2-135M-Instruct."""
+
+import json
+import re
+
+import pytest
+import yaml
+from tests.cluster.kube import ROOT, apply, events, items, job, kubectl, reaches, status
+
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
+
+PHASES = {"Start", "Rollout", "Score", "Train", "Sync", "Checkpoint", "Evaluate"}
+LOAD_AFRESH = """
+import json, pathlib, sys, torch, transformers
+where = next(pathlib.Path("/storage").glob("*/model"))
+model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
+tokenizer = transformers.AutoTokenizer.from_pretrained(where)
+chat = [{"role": "user", "content": "State the final answer to the following arithmetic problem: 3 + 4 ="}]
+ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+out = model.generate(**ids, max_new_tokens=8, do_sample=False)
+print(json.dumps(tokenizer.decode(out[0][ids["input_ids"].shape[1]:], skip_special_tokens=True)))
+"""
+
+
+def test_demo_learns_and_leaves_a_model_that_loads(namespace: str) -> None:
+    (demo,) = yaml.safe_load_all((ROOT / "examples/smollm2-arithmetic.yaml").read_text())
+    apply(namespace, demo)
+    name, steps = demo["metadata"]["name"], demo["spec"]["trainer"]["max_steps"]
+    end = reaches(namespace, name, "Complete", seconds=600)
+    assert end["progress"]["step"] == steps
+    before, after = end["evaluations"][0], end["evaluations"][-1]
+    assert (before["step"], after["step"]) == (0, steps)
+    assert (before["prompts"], after["prompts"]) == (64, 64)
+    assert after["mean"] > before["high"], "the reward on held-out prompts rises beyond its interval"
+    assert {peak["phase"] for peak in end["memory"]["peaks"]} == PHASES
+    assert all(peak["hostBytes"] > 200 << 20 for peak in end["memory"]["peaks"])
+    assert end["checkpoints"]["kept"][-1]["sizeBytes"] > 500 << 20
+    assert end["throughput"]["tokensPerSecond"] > 0
+    weights = next(entry for entry in end["conditions"] if entry["type"] == "WeightsInSync")
+    assert weights["status"] == "True"
+    assert {"Running", "CheckpointSaved", "Complete"} <= {entry["reason"] for entry in events(namespace, name)}
+    assert re.search(r"\d", json.loads(loaded_afresh(namespace)))
+
+
+def loaded_afresh(namespace: str) -> str:
+    """The greedy answer of the saved model, loaded by transformers in a pod that mounts the claim."""
+    (claim,) = items("pvc", namespace)
+    (pod,) = items("pods", namespace)
+    container = pod["spec"]["containers"][0]
+    mounts = [mount for mount in container["volumeMounts"] if mount["name"] in ("storage", "scratch", "tmp")]
+    volumes = [
+        {"name": "storage", "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+    only = {key: container[key] for key in ("name", "image", "securityContext", "env")}
+    only |= {"command": ["python", "-c", LOAD_AFRESH], "volumeMounts": mounts}
+    spec = {"securityContext": pod["spec"]["securityContext"], "containers": [only], "volumes": volumes,
+            "restartPolicy": "Never"}  # fmt: skip
+    apply(namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "afresh"}, "spec": spec})
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/afresh", "-n", namespace, "--timeout=110s")
+    return kubectl("logs", "afresh", "-n", namespace).splitlines()[-1]
+
+
+def test_two_pods_train_together_over_gloo(namespace: str) -> None:
+    spec = {
+        "model": {"source": "file:///models/SmolLM2-135M-Instruct", "dtype": "float32"},
+        "dataset": {"source": "reasoning-gym://chain_sum?size=32&seed=1&max_terms=2&max_digits=1"},
+        "rewards": [{"name": "reasoning_gym"}],
+        "trainer": {
+            "max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 2, "max_completion_length": 8,
+        },
+        "nodes": 2,
+        "resources": {"requests": {"cpu": "500m", "memory": "3Gi"}},
+        "checkpoint": {"storage": {"volumeClaimTemplate": {"storage": "5Gi", "accessModes": ["ReadWriteMany"]}}},
+    }  # fmt: skip
+    apply(namespace, job("two-nodes", spec))
+    end = reaches(namespace, "two-nodes", "Complete", seconds=600)
+    assert end["progress"]["step"] == 2
+    assert end["output"]["model"]
+    assert len(items("pods", namespace)) == 2
+    assert status(namespace, "two-nodes")["restartCount"] == 0
