@@ -85,6 +85,9 @@ failSwapOn: false
 makeIPTablesUtilChains: false
 clusterDomain: cluster.local
 clusterDNS: [$node_ip]
+# Without cgroups by QoS class this kubelet dies (nil pointer in doPodResizeAction, 1.34.4) when it takes a pod that was
+# deleted by force for one whose resources have changed.
+featureGates: {InPlacePodVerticalScaling: false}
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 100Mi}
 podLogsDir: $state/pods
