@@ -32,6 +32,16 @@ def training(**changes: object) -> dict[str, object]:
     return spec | {"checkpoint": {"storage": {"emptyDir": {}}}, "restart": {"maxRestarts": 0}} | changes
 
 
+def config_map(name: str, data: dict[str, str]) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def claim(name: str) -> dict[str, object]:
+    """For one node."""
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
 def failure(namespace: str, name: str, seconds: float = 180) -> str:
     """Reason and message once the job has failed."""
     reaches(namespace, name, "Failed", seconds)
@@ -44,7 +54,10 @@ def failure(namespace: str, name: str, seconds: float = 180) -> str:
     [
         ({"learning_rat": 1e-6}, ("trainer.learning_rat", "learning_rate")),
         ({"per_device_train_batch_size": 6, "num_generations": 4}, ("num_generations",)),
-        ({"max_completion_length": 600, "vllm_max_model_length": 512}, ("vllm_max_model_length", "512")),
+        (
+            {"max_completion_length": 600, "vllm_max_model_length": 512},
+            ("vllm_max_model_length", "max_completion_length"),
+        ),
     ],
     ids=["unknown option", "batch not divisible", "completion over the engine's length"],
 )
@@ -61,12 +74,7 @@ def test_trainer_mistake_is_refused_before_any_pod(namespace: str, trainer: dict
 
 
 def test_reward_module_that_does_not_import(namespace: str) -> None:
-    code = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "code"},
-        "data": {"mine.py": "import nothing_here\n"},
-    }
+    code = config_map("code", {"mine.py": "import nothing_here\n"})
     spec = training(rewards=[{"function": "mine:score", "configMap": "code"}])
     apply(namespace, code, job("reward", spec))
     said = failure(namespace, "reward")
@@ -97,16 +105,12 @@ def test_missing_claim_is_waited_for_and_then_used(namespace: str) -> None:
     apply(namespace, stub_job("pvc", "--steps", "1", checkpoint={"storage": {"claim": "later"}}))
     eventually(lambda: condition(namespace, "pvc", "Reconciling")["reason"] == "PersistentVolumeClaimMissing")
     assert "checkpoint.storage.claim" in condition(namespace, "pvc", "Reconciling")["message"]
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    apply(
-        namespace, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "later"}, "spec": claim}
-    )
+    apply(namespace, claim("later"))
     assert reaches(namespace, "pvc", "Complete")["output"]["model"].startswith("pvc://later/")
 
 
 def test_claim_that_cannot_serve_two_nodes_is_refused(namespace: str) -> None:
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    apply(namespace, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "one"}, "spec": claim})
+    apply(namespace, claim("one"))
     apply(namespace, stub_job("two", nodes=2, checkpoint={"storage": {"claim": "one"}}))
     said = failure(namespace, "two", seconds=20)
     assert "ReadWriteOnce" in said
@@ -152,9 +156,8 @@ def test_status_edited_by_a_user_is_put_right(namespace: str) -> None:
     patch(namespace, "forged", {"status": None}, "--subresource=status")
     eventually(lambda: status(namespace, "forged").get("phase") == "Running")
     patch(namespace, "forged", {"status": {"phase": "Complete", "attempt": 0}}, "--subresource=status")
-    eventually(
-        lambda: status(namespace, "forged")["phase"] == "Running" and status(namespace, "forged")["attempt"] == 1
-    )
+    eventually(lambda: status(namespace, "forged")["phase"] == "Running")
+    assert status(namespace, "forged")["attempt"] == 1
     assert reaches(namespace, "forged", "Complete")["attempt"] == 1
 
 
