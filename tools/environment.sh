@@ -18,7 +18,7 @@ venv() {
     python3 -m uv --version >/dev/null 2>&1 || python3 -m pip install -q --break-system-packages uv >&2 || python3 -m pip install -q uv >&2
     rm -rf "$cache/venv/$name-"*
     python3 -m uv venv -q --python "$(python3 -c 'import sys; print(sys.executable)')" "$dir" >&2
-    VIRTUAL_ENV=$dir python3 -m uv pip install -q -r pyproject.toml "${@/#/--extra=}" >&2
+    python3 -m uv pip install -q --python "$dir/bin/python" -r pyproject.toml "${@/#/--extra=}" >&2
     touch "$dir/.complete"
   fi
   echo "$dir"
