@@ -9,6 +9,7 @@ from colocated_runtime.worker import environment
 environment.prepare(os.environ, "cpu")
 
 import torch  # noqa: E402
+
 from colocated_runtime.worker.__main__ import main  # noqa: E402
 from colocated_runtime.worker.engine import Engine  # noqa: E402
 

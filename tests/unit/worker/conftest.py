@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.report import RankState
 

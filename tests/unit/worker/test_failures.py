@@ -1,6 +1,7 @@
 """How a rank fails: state file, exit code, and the other rank with it."""
 
 import pytest
+
 from colocated_runtime.contract.outcome import Outcome
 
 pytestmark = pytest.mark.torch

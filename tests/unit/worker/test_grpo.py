@@ -1,6 +1,7 @@
 """GRPO from start to end on one rank: what the launcher reads, and the model that is left."""
 
 import pytest
+
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Phase
 

@@ -1,6 +1,7 @@
 """GRPO of an adapter, with the base model as reference (beta > 0)."""
 
 import pytest
+
 from colocated_runtime.contract.outcome import Outcome
 
 pytestmark = pytest.mark.torch

@@ -1,6 +1,7 @@
 """Two ranks on one node over gloo: each with an engine, and both sharing one."""
 
 import pytest
+
 from colocated_runtime.contract.outcome import Outcome
 
 pytestmark = pytest.mark.torch

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from colocated_runtime.contract.outcome import Outcome
 
 pytestmark = pytest.mark.torch
@@ -44,6 +45,7 @@ def stopped(stopped_workplace):
 def forgetful(make_workplace, stopped):
     """As `resumed`, but the checkpoint's generators are others: the deliberate break."""
     import torch
+
     from colocated_runtime.worker import rng
 
     place = make_workplace()

@@ -1,6 +1,7 @@
 """RLOO with a reference model (beta > 0) and a reward model beside the policy."""
 
 import pytest
+
 from colocated_runtime.contract.outcome import Outcome
 
 pytestmark = pytest.mark.torch

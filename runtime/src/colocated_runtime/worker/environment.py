@@ -24,9 +24,12 @@ CPU = {
     "VLLM_CPU_CI_ENV": "1",
     "TORCHDYNAMO_DISABLE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    "OMP_NUM_THREADS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+
+
+THREADS = "COLOCATED_CPU_THREADS"
+"""Threads of each rank on a CPU, where the user wants another number than the CPUs divided by the ranks."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,29 @@ def prepare(env: MutableMapping[str, str], backend: str) -> None:
     """
     for name, value in (ALWAYS | CPU if backend == "cpu" else ALWAYS).items():
         env.setdefault(name, value)
+    if backend == "cpu":
+        ranks = int(env.get("LOCAL_WORLD_SIZE", "1"))
+        # torchrun's own default is 1 a rank where there are several, and none for a lone one: more than its cgroup has.
+        env["OMP_NUM_THREADS"] = env.get(THREADS) or str(max(1, int(available_cpus() // ranks)))
     if env.get("WORLD_SIZE", "1") == "1":
         if backend != "cpu":
             env.setdefault("CUDA_VISIBLE_DEVICES", env.get("LOCAL_RANK", "0"))
         for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
             env.pop(name, None)
+
+
+def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
+    """CPUs that this process may use: those of the machine, or fewer by its container's limit (cgroup v2 or v1)."""
+    count = float(len(os.sched_getaffinity(0)))
+    try:
+        if (cgroup / "cpu.max").exists():
+            quota, period = (cgroup / "cpu.max").read_text().split()
+        else:
+            quota, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        limit = float(quota) / float(period)
+    except (OSError, ValueError):  # no limit: the file is not there, or says "max"
+        return count
+    return min(count, limit) if limit > 0 else count
 
 
 def rank(env: Mapping[str, str] = os.environ) -> int:
