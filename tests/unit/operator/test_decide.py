@@ -30,8 +30,9 @@ def test_first_pass_creates_attempt_one_and_the_next_creates_nothing() -> None:
 def test_running_job_shows_progress_and_counts_as_current() -> None:
     life = Life()
     life.passes(2)
-    life.runs(step=3, metrics={"reward": 0.5})
+    life.runs(step=3, metrics={"reward": 0.123456, "loss": 1.5e-7})
     assert life.status["phase"] == "Running"
+    assert life.status["metrics"] == {"reward": 0.1235, "loss": 1.5e-7}
     assert life.status["progress"]["step"] == 3
     assert life.status["progress"]["percent"] == 30
     assert life.status["checkpoints"]["step"] == 3

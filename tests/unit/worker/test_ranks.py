@@ -32,11 +32,15 @@ def test_the_engines_sample_from_the_trained_weights(run):
     assert run.state.weights.log_probability_difference < 1e-5
 
 
+def pairs(call):
+    return zip(call["prompts"], call["completion_ids"], strict=True)
+
+
 def test_evaluation_covers_each_prompt_once(run):
     for rank in run.states:
         assert [(entry.step, entry.prompts) for entry in rank.evaluations] == [(0, 5), (3, 5)]
     after = [call for call in run.records if call["held_out"] and call["step"] == 3]
-    rows = {str(prompt): ids for call in after for prompt, ids in zip(call["prompts"], call["completion_ids"])}
+    rows = {str(prompt): ids for call in after for prompt, ids in pairs(call)}
     rewards = [sum(token % 2 for token in ids) / len(ids) for ids in rows.values()]
     assert len(rewards) == 5
     assert run.state.evaluations[-1].mean == pytest.approx(sum(rewards) / 5)

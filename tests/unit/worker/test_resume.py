@@ -108,6 +108,23 @@ def test_the_same_weights_as_without_the_stop(uninterrupted, resumed):
     assert first == second
 
 
+@pytest.fixture(scope="module")
+def again(stopped_workplace, resumed):
+    """An attempt that finds the last step's checkpoint, as after a crash before the final model was written."""
+    shutil.rmtree(resumed.directory / "model")
+    (resumed.directory / "evaluation.jsonl").unlink()
+    return stopped_workplace.run(spec(stopped_workplace), attempt=3)
+
+
+def test_nothing_is_trained_beyond_the_last_step(resumed, again):
+    assert again.exit_code == 0, again.output[-3000:]
+    assert again.state.outcome is Outcome.COMPLETE
+    assert again.state.progress.step == STEPS
+    assert again.completions(held_out=False) == []
+    assert again.state.evaluations[-1].mean == resumed.state.evaluations[-1].mean
+    assert again.state.model_uri == resumed.state.model_uri
+
+
 def test_other_completions_where_the_generators_state_is_lost(uninterrupted, forgetful):
     assert forgetful.state.resumed_from_step == STOPPED
     expected = uninterrupted.completions(held_out=False, first_step=STOPPED)

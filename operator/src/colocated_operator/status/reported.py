@@ -39,9 +39,9 @@ def with_reports(status: JobStatus, reports: Sequence[Report], keep: int) -> Job
     if first.progress.total_steps:
         changes["progress"] = progress(first)
     if first.metrics:
-        changes["metrics"] = dict(list(first.metrics.items())[:64])
+        changes["metrics"] = {name: short(value) for name, value in list(first.metrics.items())[:64]}
     if first.throughput:
-        changes["throughput"] = dict(list(first.throughput.items())[:16])
+        changes["throughput"] = {name: short(value) for name, value in list(first.throughput.items())[:16]}
     if first.resumed_from_step is not None:
         changes["resumed_from_step"] = first.resumed_from_step
     if first.model_uri:
@@ -138,6 +138,11 @@ def _pressure(reports: Sequence[Report], now: datetime) -> Fact:
     if event is None or now - datetime.fromtimestamp(event.time, UTC) > PRESSURE_LASTS:
         return Fact("False", "NoPressure", event.message if event else "")
     return Fact("True", f"{event.kind}Memory", event.message)
+
+
+def short(value: float) -> float:
+    """`value` to four digits, as a person reads it."""
+    return float(f"{value:.4g}")
 
 
 def gibibytes(size: int) -> str:

@@ -12,7 +12,7 @@ from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Progress
 from colocated_runtime.worker import environment
-from colocated_runtime.worker.errors import classify
+from colocated_runtime.worker.errors import UserError, classify
 from colocated_runtime.worker.state import StateFile
 
 
@@ -39,7 +39,8 @@ def main() -> int:
         state.update(
             outcome=outcome,
             message=str(error) or type(error).__name__,
-            traceback=traceback.format_exc()[-8000:],
+            # A mistake in the spec is told in words; where our own code stands says nothing about it.
+            traceback="" if isinstance(error, UserError) else traceback.format_exc()[-8000:],
         )
         return 1
     state.update(outcome=outcome, message=_closing_words(outcome, state.state.progress))

@@ -148,7 +148,8 @@ class Job:
             return Outcome.PREEMPTED
         if not self.state.state.evaluations and checkpoint is None:
             self._evaluate(0)
-        self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if checkpoint is None or not self.trainer.finished(checkpoint):
+            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if self.stop.stopped:
             return Outcome.PREEMPTED
         self._evaluate(self.trainer.state.global_step)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import TrainerState
 from trl import GRPOTrainer, RLOOTrainer
 
 from colocated_runtime.contract.report import Phase
@@ -147,6 +148,15 @@ class Colocated:
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
         self._sampler = super()._get_train_sampler(*args, **kwargs)  # type: ignore[misc]
         return self._sampler
+
+    def finished(self, checkpoint: Path) -> bool:
+        """Whether `checkpoint` is of the last step; it is loaded then: `train` would train one step beyond it."""
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        if state.global_step < state.max_steps:
+            return False
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = state
+        return True
 
     def skip_epochs(self, epochs: int) -> None:
         """Draw the permutations of `epochs` finished epochs, so that a resumed run goes on with the next one."""
