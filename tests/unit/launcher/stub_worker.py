@@ -49,7 +49,7 @@ class Stub:
             dist.init_process_group("gloo")
 
     def run(self) -> Outcome:
-        held = b"\1" * (self.asked.hold_mib << 20)
+        self.held = b"\1" * (self.asked.hold_mib << 20)
         time.sleep(self.asked.start_seconds)
         first = self.resume()
         for step in range(first + 1, self.asked.steps + 1):
@@ -61,7 +61,7 @@ class Stub:
                 phase=Phase.TRAIN, progress=Progress(step=step, total_steps=self.asked.steps, eta_seconds=1.0),
                 metrics={"reward": reward}, peaks={Phase.TRAIN: PhasePeak(host_bytes=1000 + self.rank)},
             )  # fmt: skip
-            print(f"step {step} holding {len(held)} bytes")
+            print(f"step {step}")
             if self.stopped():
                 self.save(step)
                 return Outcome.PREEMPTED
