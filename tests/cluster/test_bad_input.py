@@ -141,6 +141,25 @@ def test_typo_in_the_pod_template_is_refused_in_words(namespace: str) -> None:
     assert "contaners" in said
 
 
+def test_pod_template_that_is_none_is_refused_in_words(namespace: str) -> None:
+    bad = stub_job("none")
+    bad["spec"]["runtime"]["podTemplate"] = {"spec": {"containers": [{"name": ["colocated"]}]}}
+    apply(namespace, bad)
+    assert "podTemplate" in failure(namespace, "none", seconds=20)
+
+
+def test_pod_of_a_stranger_with_our_labels_harms_nobody(namespace: str) -> None:
+    labels = {"rl.colocated.dev/job-uid": "x", "rl.colocated.dev/attempt": "x"}
+    annotations = {"batch.kubernetes.io/job-completion-index": "\u00b2"}
+    meta = {"name": "stranger", "labels": labels, "annotations": annotations}
+    secure = {"runAsNonRoot": True, "runAsUser": 10001, "allowPrivilegeEscalation": False}
+    secure |= {"capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
+    container = {"name": "x", "image": "localhost/pause:1", "securityContext": secure}
+    apply(namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [container]}})
+    apply(namespace, stub_job("beside", "--steps", "1"))
+    reaches(namespace, "beside", "Complete")
+
+
 def test_spec_edited_while_running_is_refused_where_it_could_not_take_effect(namespace: str) -> None:
     apply(namespace, stub_job("edited", "--steps", "30", "--step-seconds", "0.5"))
     at_step(namespace, "edited", 1)

@@ -81,9 +81,8 @@ def test_crash_restarts_from_the_checkpoint_and_logs_of_two_attempts_stay(namesp
     assert sorted(pod["metadata"]["labels"]["rl.colocated.dev/attempt"] for pod in pods) == ["2", "3"]
     for pod in pods:
         assert "the stub fails at step 2" in kubectl("logs", pod["metadata"]["name"], "-n", namespace)
-    logs = kubectl(
-        "exec", "-n", namespace, reader(namespace, end), "--", "sh", "-c", "cd /storage/*/logs && cat */rank-0.log"
-    )
+    read = "cat /storage/*/logs/*/rank-0.log"
+    logs = kubectl("exec", "-n", namespace, reader(namespace), "--", "sh", "-c", read)
     assert logs.count("RuntimeError: the stub fails at step 2") == 2
 
 

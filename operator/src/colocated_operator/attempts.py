@@ -20,7 +20,11 @@ class Attempts:
         missing = await self._missing(plan)
         if missing:
             return missing
-        job = objects.job(plan)
+        try:
+            job = objects.job(plan)
+        except (TypeError, AttributeError, KeyError, ValueError) as error:
+            message = f"runtime.podTemplate: it is no pod template ({type(error).__name__}: {error})"
+            return Obstacle("Invalid", "JobRefused", message, plan.generation)
         try:
             await self._kube.create(job, dry_run=True)
         except KubeError as error:

@@ -152,9 +152,10 @@ def known_status(observation: Observation) -> JobStatus:
     changes: dict[str, Any] = {"restart_count": max(status.restart_count, newest.restart_count)}
     if status.start_time is None or datetime.fromisoformat(status.start_time) > started:
         changes["start_time"] = stamp(started)
-    if newest.attempt > status.attempt:
+    if newest.attempt > status.attempt or (newest.live and newest.attempt < status.attempt):
         changes["attempt"] = newest.attempt
         changes["memory"] = status.memory.model_copy(update={"pressure_events": 0})
+        changes["resumed_from_step"] = status.checkpoints.step or None  # until its own report says it
     return status.model_copy(update=changes)
 
 

@@ -27,6 +27,7 @@ BUSY_SECONDS = 2.0
 """Between passes while pods report."""
 IDLE_SECONDS = 60.0
 LONGEST_BACKOFF_SECONDS = 60.0
+LONGEST_CREATE_PAUSE_SECONDS = 30.0
 WRITE_SECONDS = 3.0
 """Between status writes that change neither phase nor a condition."""
 
@@ -53,6 +54,8 @@ class Driver:
     obstacle: Obstacle | None = None
     retry_create: float = 0.0
     """Loop time before which an attempt that met an obstacle is not tried again."""
+    tries: int = 0
+    """Attempts to create the present attempt that met an obstacle."""
     failures: int = 0
     written: float = 0.0
     posted: set[str] = field(default_factory=set)
@@ -130,12 +133,12 @@ class Driver:
         if isinstance(outcome, Obstacle):
             changed = outcome != self.obstacle
             self.obstacle = outcome
-            self.failures += 1
-            self.retry_create = loop.time() + min(LONGEST_BACKOFF_SECONDS, 2.0 * 2 ** min(self.failures, 5))
+            self.tries += 1
+            self.retry_create = loop.time() + min(LONGEST_CREATE_PAUSE_SECONDS, 2.0 * 2 ** min(self.tries, 5))
             if changed:
                 self.event.set()  # the next pass says so
         else:
-            self.obstacle = None
+            self.obstacle, self.tries = None, 0
             self.world.store.put_child(observe.child_job(outcome))
             metrics.ATTEMPTS.inc()
             self.event.set()

@@ -77,8 +77,8 @@ class Kube:
             raise
 
     async def list(self, kind: str, namespace: str | None, label: str = "") -> list[Body]:
-        """Objects with the label `label`; of all namespaces if `namespace` is None. Served from the server's cache."""
-        query = {"resourceVersion": "0", **({"labelSelector": label} if label else {})}
+        """Objects with the label `label`; of all namespaces if `namespace` is None. As fresh as can be."""
+        query = {"labelSelector": label} if label else {}
         return list((await self._call("GET", _path(kind, namespace), query, None))["items"])
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:

@@ -3,6 +3,7 @@
 Values only. The functions here read the API server's dicts and keep the fields that decisions need.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +11,8 @@ from typing import Any, Literal
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.report import Report
+
+DIGITS = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,4 +253,5 @@ def moment(text: str) -> datetime:
 
 
 def _number(text: Any) -> int:
-    return int(text) if str(text or "").isdigit() else 0
+    """A number of the API server, or 0: labels and annotations can be anyone's."""
+    return int(text) if DIGITS.fullmatch(str(text or "")) else 0

@@ -29,13 +29,13 @@ async def seed(world: World) -> None:
 
 async def prune(world: World, drivers: Drivers) -> None:
     """Compare the store with fresh lists; wake the jobs of which something is gone."""
-    listed: dict[str, set[str]] = {names.KIND: set(), "Job": set(), "Pod": set()}
-    for kind, uids in listed.items():
+    lost = world.store.uids()  # what is created from now on may be missing in the lists
+    for kind in (names.KIND, "Job", "Pod"):
         for namespace in world.settings.namespaces or (None,):
-            uids.update(body["metadata"]["uid"] for body in await _listed(world, kind, namespace))
-    for uid in world.store.prune_jobs(listed[names.KIND]):
+            lost -= {body["metadata"]["uid"] for body in await _listed(world, kind, namespace)}
+    for uid in world.store.prune_jobs(lost):
         drivers.end(uid)
-    drivers.wake_all(world.store.prune_children(listed["Job"]) | world.store.prune_pods(listed["Pod"]))
+    drivers.wake_all(world.store.prune_children(lost) | world.store.prune_pods(lost))
     phases = Counter(str(job.status.get("phase") or "Pending") for job in world.store.jobs.values())
     for phase in get_args(JobPhase):
         metrics.JOBS.labels(phase=phase).set(phases[phase])

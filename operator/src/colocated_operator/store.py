@@ -91,31 +91,43 @@ class Store:
 
     # What no event has told: deletes during a re-list of the watch
 
-    def prune_jobs(self, listed: Collection[str]) -> set[str]:
-        """Drop jobs that are in no fresh list; returns their uids."""
-        lost = self.jobs.keys() - set(listed)
-        for uid in lost:
-            self.forget_job(uid)
-        return lost
+    def uids(self) -> set[str]:
+        """Of everything that is taken to exist; note them before the fresh lists are asked for."""
+        children = {child.uid for each in self._children.values() for child in each.values() if not child.gone}
+        pods = {pod.uid for each in self._pods.values() for pod in each.values() if not pod.gone}
+        return set(self.jobs) | children | pods
 
-    def prune_children(self, listed: Collection[str]) -> set[str]:
-        """Mark Jobs that are in no fresh list as gone; returns the uids of their owners."""
+    def prune_jobs(self, lost: Collection[str]) -> set[str]:
+        """Drop jobs of which a fresh list knows nothing; returns their uids."""
+        gone = self.jobs.keys() & set(lost)
+        for uid in gone:
+            self.forget_job(uid)
+        return gone
+
+    def prune_children(self, lost: Collection[str]) -> set[str]:
+        """Mark Jobs of which a fresh list knows nothing as gone; returns the uids of their owners.
+
+        What came after its owner had been deleted is dropped.
+        """
+        for owner in self._children.keys() - self.jobs.keys():
+            for child in self._children.pop(owner).values():
+                self._forget_pods(child)
         return {
             owner
             for owner, children in self._children.items()
             for child in list(children.values())
-            if _mark_gone(children, child, listed)
+            if _mark_gone(children, child, lost)
         }
 
-    def prune_pods(self, listed: Collection[str]) -> set[str]:
-        """Mark pods that are in no fresh list as gone; returns the uids of the jobs that they belong to."""
+    def prune_pods(self, lost: Collection[str]) -> set[str]:
+        """Mark pods of which a fresh list knows nothing as gone; returns the uids of the jobs that they belong to."""
         for stray in self._pods.keys() - self._owners.keys():
             del self._pods[stray]
         return {
             self._owners[job_uid]
             for job_uid, pods in self._pods.items()
             for pod in list(pods.values())
-            if _mark_gone(pods, pod, listed)
+            if _mark_gone(pods, pod, lost)
         }
 
     # Liveness: every write of ours must come back through its watch
@@ -141,8 +153,8 @@ def _keep_newer(kept: dict[str, T], new: T) -> None:
         kept[new.uid] = new
 
 
-def _mark_gone(kept: dict[str, T], item: T, listed: Collection[str]) -> bool:
-    if item.gone or item.uid in listed:
+def _mark_gone(kept: dict[str, T], item: T, lost: Collection[str]) -> bool:
+    if item.gone or item.uid not in lost:
         return False
     kept[item.uid] = replace(item, gone=True)
     return True

@@ -48,7 +48,7 @@ def test_of_a_status() -> None:
     now = view.of_status(status)
     assert now.line() == "Running (Train), step 1 of 4, 1:01:40 left, 1 of 2 pods runs"
     assert now.events == (
-        "attempt 1 ended: Crash (boom); the next one resumes from step 2",
+        "attempt 1 ended: Crash (boom); it had begun at step 2",
         "checkpoint of step 2: pvc://c/x",
         "MemoryPressure: 95%",
     )

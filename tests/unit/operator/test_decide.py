@@ -113,6 +113,19 @@ def test_ten_fruitless_preemptions_fail() -> None:
     assert "10 times in a row" in life.condition("Failed")["message"]
 
 
+def test_ten_fruitless_preemptions_fail_also_after_a_good_beginning() -> None:
+    life = Life(spec(restart={"maxRestarts": 0, "backoffSeconds": 0}))
+    life.passes(3)
+    life.runs(1, step=5)
+    for attempt in range(1, 13):
+        life.ends(attempt, Outcome.PREEMPTED, exit_code=143)
+        life.passes(3)
+        if life.status["phase"] == "Failed":
+            break
+    assert life.status["phase"] == "Failed"
+    assert len(life.children) in (10, 11)
+
+
 @pytest.mark.parametrize("outcome", [Outcome.USER_ERROR, Outcome.WEIGHTS_STALE, Outcome.BAD_PLAN])
 def test_what_a_restart_cannot_mend_fails_at_once(outcome: Outcome) -> None:
     life = Life()
@@ -235,6 +248,25 @@ def test_status_edited_to_complete_does_not_end_a_running_job() -> None:
     life.status = life.status | {"phase": "Complete"}
     life.runs(step=3)
     assert life.status["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"attempt": 7}, {"attempt": 2}, {"startTime": "yesterday"}, {"startTime": "2026-01-01T00:00:00"},
+        {"restarts": [{"attempt": 1, "outcome": "Crash", "time": "noon"}]}, {"conditions": "none"},
+    ],
+)  # fmt: skip
+def test_forged_status_neither_ends_nor_freezes_a_running_job(forged: dict[str, object]) -> None:
+    life = Life()
+    life.passes(2)
+    life.runs(step=2)
+    life.status = life.status | forged
+    life.runs(step=3)
+    life.passes(20)
+    assert life.status["phase"] == "Running"
+    assert life.status["attempt"] == 1
+    assert [number for number, job in life.children.items() if not job.gone] == [1]
 
 
 def test_new_operator_does_not_take_a_running_job_back_to_starting() -> None:

@@ -136,6 +136,14 @@ def test_pod_template_is_merged_by_name_and_cannot_hide_the_pod() -> None:
     assert len(made["spec"]["tolerations"]) == 3
 
 
+def test_pod_template_without_metadata_and_with_its_own_grace() -> None:
+    template = {"metadata": None, "spec": {"terminationGracePeriodSeconds": 600}}
+    made = objects.job(plan(runtime__podTemplate=template))["spec"]["template"]
+    assert made["metadata"]["labels"][names.LABEL_JOB_UID] == UID
+    environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
+    assert environment["COLOCATED_GRACE_SECONDS"] == "590"
+
+
 def test_merge_changes_neither_side_and_null_removes() -> None:
     base, over = {"a": {"b": 1, "c": 2}}, {"a": {"c": None, "d": 3}}
     assert merged(base, over) == {"a": {"b": 1, "d": 3}}

@@ -45,14 +45,35 @@ def test_job_of_another_namespace_is_not_ours() -> None:
 
 def test_what_no_event_told_is_found_by_the_fresh_list() -> None:
     store = filled()
-    assert store.prune_pods(set()) == {UID}
-    assert store.prune_pods(set()) == set()
+    assert store.uids() == {UID, "job-1", "pod-1-0"}
+    assert store.prune_pods({"pod-1-0"}) == {UID}
+    assert store.prune_pods({"pod-1-0"}) == set()
     assert seen(store).pods[0].gone
-    assert store.prune_children({"job-1"}) == set()
-    assert store.prune_children(set()) == {UID}
+    assert store.prune_children({"job-1"}) == {UID}
     assert seen(store).children[0].gone
-    assert store.prune_jobs(set()) == {UID}
+    assert store.uids() == {UID}
+    assert store.prune_jobs({UID}) == {UID}
     assert store.snapshot(UID, {}, None) is None
+
+
+def test_what_is_created_while_the_lists_are_made_stays() -> None:
+    store = filled()
+    before = store.uids()
+    store.put_child(child(2))
+    assert store.prune_children(before - {"job-1"}) == set()
+    assert not any(entry.gone for entry in seen(store).children)
+
+
+def test_nothing_is_left_of_a_deleted_job_whose_parts_are_told_later() -> None:
+    store = filled()
+    store.forget_job(UID)
+    store.put_child(replace(child(version=9), gone=True))
+    store.put_pod(replace(pod(version=9), gone=True))
+    store.prune_children(set())
+    store.prune_pods(set())
+    store.put_job(rl_job())
+    assert seen(store).children == ()
+    assert store.owner_of("job-1") is None
 
 
 def test_deleted_objects_stay_until_their_attempt_is_closed() -> None:

@@ -62,7 +62,7 @@ def of_status(status: JobStatus) -> View:
     events = [
         f"attempt {restart.attempt} ended: {restart.outcome}"
         + (f" ({restart.message})" if restart.message else "")
-        + (f"; the next one resumes from step {restart.resumed_from_step}" if restart.resumed_from_step else "")
+        + (f"; it had begun at step {restart.resumed_from_step}" if restart.resumed_from_step else "")
         for restart in status.restarts
     ]
     events += [evaluation_line(evaluation) for evaluation in status.evaluations]

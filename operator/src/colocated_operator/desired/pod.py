@@ -68,7 +68,8 @@ def pod_template(plan: AttemptPlan) -> dict[str, Any]:
     user = plan.spec.runtime.pod_template
     result = merged(template, user)
     # What the operator finds its pods by is not the user's to change.
-    result["metadata"]["labels"].update(labels)
+    meta = result.get("metadata") or {}
+    result["metadata"] = {**meta, "labels": {**(meta.get("labels") or {}), **labels}}
     return result
 
 
@@ -77,7 +78,7 @@ def _container(plan: AttemptPlan, made: Mounts) -> dict[str, Any]:
     gpus = {spec.resource_name: str(spec.gpus_per_node)} if spec.gpus_per_node else {}
     environment = [
         *({"name": name, "value": value} for name, value in WRITABLE.items()),
-        {"name": "COLOCATED_GRACE_SECONDS", "value": str(GRACE_SECONDS - 10)},
+        {"name": "COLOCATED_GRACE_SECONDS", "value": str(max(1, _grace_seconds(plan) - 10))},
         *(variable.model_dump(by_alias=True, exclude_none=True) for variable in runtime.env),
     ]
     container: dict[str, Any] = {
@@ -103,6 +104,11 @@ def _container(plan: AttemptPlan, made: Mounts) -> dict[str, Any]:
     if runtime.image_pull_policy:
         container["imagePullPolicy"] = runtime.image_pull_policy
     return container
+
+
+def _grace_seconds(plan: AttemptPlan) -> int:
+    """The pod's grace period, which the user may have set."""
+    return int((plan.spec.runtime.pod_template.get("spec") or {}).get("terminationGracePeriodSeconds", GRACE_SECONDS))
 
 
 def _tolerations(plan: AttemptPlan) -> list[dict[str, Any]]:

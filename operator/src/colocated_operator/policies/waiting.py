@@ -35,5 +35,6 @@ def waiting(child: ChildJob | None, pods: tuple[ChildPod, ...], nodes: int) -> W
             message = f"pod {pod.name}: {pod.waiting_reason}: {pod.waiting_message}; see runtime.env, runtime.envFrom"
             return Waiting("ConfigError", message)
     if len(pods) < nodes:
-        return Waiting("PodsPending", f"{len(pods)} of {nodes} pods exist")
+        why = f"; kubectl describe job {child.name} says why (quota, Pod Security)" if child else ""
+        return Waiting("PodsPending", f"{len(pods)} of {nodes} pods exist{why}")
     return None

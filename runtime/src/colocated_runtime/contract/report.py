@@ -1,14 +1,26 @@
-"""What worker ranks tell the launcher, and the launcher tells the operator. Times are Unix seconds, sizes bytes."""
+"""What worker ranks tell the launcher, and the launcher tells the operator. Times are Unix seconds, sizes bytes.
+
+Bounds make sure that whatever parses also fits into a status.
+"""
 
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from colocated_runtime.contract.base import Message
 from colocated_runtime.contract.outcome import Outcome
 
 TERMINATION_LIMIT = 4096
 """Kubernetes keeps this many bytes of a container's termination message."""
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Moment = Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Key = Annotated[str, StringConstraints(max_length=253)]
+Uri = Annotated[str, StringConstraints(max_length=4096)]
+Numbers = Annotated[dict[Key, Number], Field(max_length=1000)]
 
 
 class Stage(StrEnum):
@@ -37,24 +49,24 @@ class Phase(StrEnum):
 class Progress(Message):
     """`step` counts optimizer steps, resumed ones included."""
 
-    step: int = 0
-    total_steps: int = 0
-    eta_seconds: float | None = None
+    step: Count = 0
+    total_steps: Count = 0
+    eta_seconds: Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False)] | None = None
 
 
 class PhasePeak(Message):
     """The largest use seen in one phase; device bytes are the most loaded device's of this pod."""
 
-    device_bytes: int = 0
-    host_bytes: int = 0
+    device_bytes: Count = 0
+    host_bytes: Count = 0
 
 
 class Pressure(Message):
     """One memory-pressure event. `sequence` grows by one an event and pod, so that a reader can tell new ones."""
 
-    sequence: int
-    time: float
-    kind: str  # Host | Device
+    sequence: Count
+    time: Moment
+    kind: Key  # Host | Device
     phase: Phase | None = None
     used_bytes: int = 0
     limit_bytes: int = 0
@@ -64,20 +76,20 @@ class Pressure(Message):
 class Checkpoint(Message):
     """A complete checkpoint: its manifest exists and its directory has its final name."""
 
-    step: int
-    uri: str
-    time: float
-    size_bytes: int = 0
+    step: Count
+    uri: Uri
+    time: Moment
+    size_bytes: Count = 0
 
 
 class Evaluation(Message):
     """Mean reward over held-out prompts, greedy; the interval is the 95 % one of the mean."""
 
-    step: int
-    mean: float
-    low: float
-    high: float
-    prompts: int
+    step: Count
+    mean: Number
+    low: Number
+    high: Number
+    prompts: Count
 
 
 class Weights(Message):
@@ -98,16 +110,16 @@ class RankState(Message):
     phase: Phase = Phase.START
     phase_since: float = 0.0
     progress: Progress = Progress()
-    metrics: dict[str, float] = Field(default_factory=dict)
-    throughput: dict[str, float] = Field(default_factory=dict)
+    metrics: Numbers = Field(default_factory=dict)
+    throughput: Numbers = Field(default_factory=dict)
     peaks: dict[Phase, PhasePeak] = Field(default_factory=dict)
-    pressure: list[Pressure] = Field(default_factory=list)
-    checkpoints: list[Checkpoint] = Field(default_factory=list)
+    pressure: list[Pressure] = Field(default_factory=list, max_length=10_000)
+    checkpoints: list[Checkpoint] = Field(default_factory=list, max_length=1000)
     checkpoint_error: str = ""
-    evaluations: list[Evaluation] = Field(default_factory=list)
+    evaluations: list[Evaluation] = Field(default_factory=list, max_length=10_000)
     weights: Weights | None = None
-    resumed_from_step: int | None = None
-    model_uri: str = ""
+    resumed_from_step: Count | None = None
+    model_uri: Uri = ""
     """The final model directory; set once training is done and the directory is complete."""
     outcome: Outcome | None = None
     """The rank's own word on how it ended; None while it runs or if it could not say."""
@@ -128,16 +140,16 @@ class Report(Message):
     message: str = ""
     phase: Phase | None = None
     progress: Progress = Progress()
-    metrics: dict[str, float] = Field(default_factory=dict)
-    throughput: dict[str, float] = Field(default_factory=dict)
+    metrics: Numbers = Field(default_factory=dict)
+    throughput: Numbers = Field(default_factory=dict)
     peaks: dict[Phase, PhasePeak] = Field(default_factory=dict)
-    pressure: list[Pressure] = Field(default_factory=list)
-    checkpoints: list[Checkpoint] = Field(default_factory=list)
+    pressure: list[Pressure] = Field(default_factory=list, max_length=10_000)
+    checkpoints: list[Checkpoint] = Field(default_factory=list, max_length=1000)
     checkpoint_error: str = ""
-    evaluations: list[Evaluation] = Field(default_factory=list)
+    evaluations: list[Evaluation] = Field(default_factory=list, max_length=10_000)
     weights: Weights | None = None
-    resumed_from_step: int | None = None
-    model_uri: str = ""
+    resumed_from_step: Count | None = None
+    model_uri: Uri = ""
     outcome: Outcome | None = None
     exit_code: int | None = None
     rank: int | None = None

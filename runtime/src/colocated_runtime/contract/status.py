@@ -1,14 +1,23 @@
 """`status` of a ColocatedRLJob. Written by the operator alone, once a pass."""
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from colocated_runtime.contract.base import Message
 
 Short = Annotated[str, StringConstraints(max_length=253)]
 Long = Annotated[str, StringConstraints(max_length=4096)]
-Time = Annotated[str, StringConstraints(max_length=40)]
+
+
+def _is_time(text: str) -> str:
+    if text and datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a time needs its zone")
+    return text
+
+
+Time = Annotated[str, StringConstraints(max_length=40), AfterValidator(_is_time)]
 """RFC 3339, UTC."""
 
 JobPhase = Literal["Pending", "Planning", "Starting", "Running", "Restarting", "Suspended", "Complete", "Failed"]

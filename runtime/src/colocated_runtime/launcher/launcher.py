@@ -56,10 +56,12 @@ class Launcher:
 
     async def _ending(self) -> Ending:
         try:
-            self._prepare()
+            try:
+                self._prepare()
+            except OSError as error:
+                said = f"checkpoint.storage: a directory of the attempt cannot be used: {error}"
+                return Ending(Outcome.USER_ERROR, said)
             ending = await self._fetch() or await self._meet() or await self._train()
-        except OSError as error:
-            return Ending(Outcome.USER_ERROR, f"checkpoint.storage: a directory of the attempt cannot be used: {error}")
         except Exception as error:
             log.exception("launcher failed")
             return Ending(Outcome.CRASH, f"launcher: {error!r}", traceback=traceback.format_exc()[-4000:])

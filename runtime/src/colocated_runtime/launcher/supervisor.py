@@ -1,6 +1,7 @@
 """The life of this node's ranks: started, watched, told to stop, ended where they do not come on, accounted for."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -151,7 +152,8 @@ class Supervisor:
         alive = set(processes.descendants())
         for pid in pids:
             if pid in alive:
-                os.kill(pid, signal.SIGUSR1)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
         await asyncio.sleep(STACK_SECONDS)
         return "\n".join(f"rank {rank}:\n{logs.end_of(files[rank], 4000, sizes[rank])}" for rank in own)
 

@@ -34,8 +34,7 @@ def main() -> int:
         outcome = job.run()
     except Exception as error:
         traceback.print_exc()
-        resumed = state.state.resumed_from_step or 0
-        outcome = classify(error, state.state.progress.step - resumed)
+        outcome = classify(error, state.state.progress.step)
         state.update(
             outcome=outcome,
             message=str(error) or type(error).__name__,

@@ -38,6 +38,7 @@ class Report(TrainerCallback):
         """Start the clock that the ETA is taken from."""
         self._began = self._logged = self._clock()
         self._first_step = state.global_step
+        self._tokens = float(state.num_input_tokens_seen or 0)
         self._file.update(progress=Progress(step=state.global_step, total_steps=state.max_steps))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

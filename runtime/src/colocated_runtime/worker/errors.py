@@ -44,7 +44,7 @@ class Fenced(Exception):
 
 
 def classify(error: BaseException, steps_done: int) -> Outcome:
-    """The outcome of a rank that `error` ended after `steps_done` optimizer steps of this attempt."""
+    """The outcome of a rank that `error` ended after `steps_done` steps, those of earlier attempts included."""
     chain = list(_chain(error))
     if any(isinstance(link, UserError) for link in chain):
         return Outcome.USER_ERROR

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from colocated_runtime.contract.report import Evaluation, Phase
+from colocated_runtime.worker.errors import RewardError
 from colocated_runtime.worker.phases import Phases
 
 Z95 = 1.959964
@@ -63,6 +64,8 @@ def in_order(gathered: Sequence[float], count: int, ranks: int) -> list[float]:
 
 def summarize(rewards: Sequence[float], step: int) -> Evaluation:
     """Mean with its 95 % confidence interval, by the normal approximation."""
+    if not all(math.isfinite(reward) for reward in rewards):
+        raise RewardError("rewards: a held-out prompt's reward is infinite; a mean and a status can hold only numbers")
     count = len(rewards)
     mean = sum(rewards) / count
     variance = sum((reward - mean) ** 2 for reward in rewards) / (count - 1) if count > 1 else 0.0

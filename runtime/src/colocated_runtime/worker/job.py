@@ -1,13 +1,13 @@
 """One rank's job from start to end: prompts, trainer and engine, training, evaluation, the final model."""
 
 import functools
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from transformers import AutoConfig, AutoTokenizer
 
 from colocated_runtime.contract.attempt import Attempt
@@ -192,7 +192,7 @@ class Job:
     def _recall_evaluations(self) -> None:
         """Those of earlier attempts up to the step that this one goes on from."""
         lines = self._evaluations_file.read_text().splitlines() if self._evaluations_file.exists() else []
-        entries = [Evaluation.model_validate(json.loads(line)) for line in ranks.from_first(lines)]
+        entries = [entry for line in ranks.from_first(lines) if (entry := _evaluation(line))]
         resumed = self.state.state.resumed_from_step or 0
         self.state.update(evaluations=list({e.step: e for e in entries if e.step <= resumed}.values()))
 
@@ -217,6 +217,14 @@ class Job:
                 export_model(model, self.tokenizer, self.directory, self.trainer.state.global_step)
             ranks.barrier()
         self.state.update(model_uri=self._uri(self.directory / "model"))
+
+
+def _evaluation(line: str) -> Evaluation | None:
+    """A line of the evaluations' file; None for one that was cut off."""
+    try:
+        return Evaluation.model_validate_json(line)
+    except ValidationError:
+        return None
 
 
 def load_tokenizer(path: Path, spec: JobSpec) -> Any:

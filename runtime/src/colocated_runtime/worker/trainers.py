@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import TrainerState
 from trl import GRPOTrainer, RLOOTrainer
 
@@ -106,8 +107,10 @@ class Colocated:
             try:
                 super()._save_checkpoint(model, trial)  # type: ignore[misc]
                 self._save_extra(self._store.incoming / f"checkpoint-{step}")
-            except OSError as error:
-                failure = error
+            except (OSError, SafetensorError, RuntimeError) as error:
+                failure = write_failure(error)
+                if failure is None:
+                    raise
             finally:
                 self._saving = False
             complete = all_succeeded(failure is None, self.accelerator.device)
@@ -164,6 +167,17 @@ class Colocated:
             return
         for _ in range(epochs):
             torch.randperm(self._sampler.num_samples, generator=self._sampler.generator)
+
+
+def write_failure(error: Exception) -> OSError | None:
+    """`error` as the failed write that it stands for; None if it is something else.
+
+    On a full volume safetensors raises an exception of its own, and torch.save a RuntimeError of its archive writer.
+    """
+    if isinstance(error, OSError):
+        return error
+    writer = isinstance(error, SafetensorError) or "PytorchStreamWriter" in str(error) or "unexpected pos" in str(error)
+    return OSError(str(error).strip().splitlines()[0]) if writer else None
 
 
 class ColocatedGRPOTrainer(Colocated, GRPOTrainer):

@@ -1,0 +1,58 @@
+"""What parses as a report fits into a status; what a pod can only have made up does not parse."""
+
+import json
+
+import pytest
+from pydantic import ValidationError
+from tests.unit.operator.cluster import Life, last_words, report
+
+from colocated_operator.observe import Pulled
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import TERMINATION_LIMIT, Report
+
+CHECKPOINT = {"step": 1, "uri": "pvc://c/x", "time": 1.0}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"modelUri": "x" * 5000},
+        {"checkpoints": [CHECKPOINT | {"time": 1e300}]},
+        {"checkpoints": [CHECKPOINT | {"uri": "x" * 5000}]},
+        {"checkpoints": [CHECKPOINT] * 2000},
+        {"progress": {"step": -1, "totalSteps": 5}},
+        {"progress": {"step": 1, "totalSteps": 5, "etaSeconds": float("inf")}},
+        {"metrics": {"reward": float("nan")}},
+        {"metrics": {"k" * 300: 1.0}},
+        {"evaluations": [{"step": 1, "mean": float("inf"), "low": 0, "high": 1, "prompts": 1}]},
+    ],
+    ids=lambda lie: next(iter(lie)),
+)
+def test_lie_does_not_parse(lie: dict[str, object]) -> None:
+    good = json.loads(report(3).model_dump_json(by_alias=True))
+    with pytest.raises(ValidationError):
+        Report.model_validate_json(json.dumps(good | lie))
+
+
+def test_largest_report_that_parses_becomes_a_status() -> None:
+    good = json.loads(report(3).model_dump_json(by_alias=True))
+    most = {
+        "modelUri": "x" * 4096,
+        "checkpoints": [CHECKPOINT | {"step": step, "time": 3.9e9} for step in range(1000)],
+        "metrics": {f"{'k' * 240}{number}": 1e308 for number in range(1000)},
+        "evaluations": [{"step": step, "mean": 1e308, "low": 0, "high": 1, "prompts": 1} for step in range(10_000)],
+        "progress": {"step": 2**52, "totalSteps": 1, "etaSeconds": 3.9e9},
+    }
+    life = Life()
+    life.passes(2)
+    life.reports["pod-1-0"] = Pulled(Report.model_validate_json(json.dumps(good | most)))
+    life.passes(2)
+    assert life.status["phase"] == "Running"
+    assert life.status["progress"]["percent"] == 100
+    assert len(life.status["metrics"]) == 64
+
+
+def test_last_words_fit_into_a_termination_message() -> None:
+    words = last_words(Outcome.CRASH, 3, traceback="t" * 50_000, metrics={f"metric/{n}": 1 / 3 for n in range(500)})
+    assert len(words.encode()) <= TERMINATION_LIMIT
+    assert Report.model_validate_json(words).outcome is Outcome.CRASH
