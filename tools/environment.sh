@@ -1,4 +1,5 @@
-# Python environments in the cache folder, outside the checkout, keyed by pyproject.toml. Sourced by bash scripts.
+# Python environments in the cache folder, outside the checkout, keyed by pyproject.toml
+# down to the settings of developers' tools. Sourced by bash scripts.
 # shellcheck shell=bash
 cache=${COLOCATED_CACHE:-$HOME/.cache/colocated-rl}
 
@@ -13,7 +14,7 @@ part() {
 # venv NAME EXTRA...: print the path of an environment with pyproject.toml's dependencies and these extras
 venv() {
   local name=$1 dir; shift
-  dir=$cache/venv/$name-$(sha256sum pyproject.toml | cut -c1-12)
+  dir=$cache/venv/$name-$(sed '/^\[tool\.ruff\]/,$d' pyproject.toml | sha256sum | cut -c1-12)
   if [ ! -e "$dir/.complete" ]; then
     python3 -m uv --version >/dev/null 2>&1 || python3 -m pip install -q --break-system-packages uv >&2 || python3 -m pip install -q uv >&2
     rm -rf "$cache/venv/$name-"*

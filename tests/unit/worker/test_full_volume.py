@@ -1,0 +1,55 @@
+"""A volume without space: the writers' own exceptions are recognised as failed writes, and nothing else is."""
+
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+LIMIT = 10_000
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file grows beyond LIMIT bytes, as on a volume that has no more."""
+    import signal
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def save_with_torch(path: Path) -> None:
+    import torch
+
+    torch.save({"a": torch.zeros(100_000)}, path)
+
+
+def save_with_safetensors(path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(100_000)}, path)
+
+
+@pytest.mark.parametrize("save", [save_with_torch, save_with_safetensors])
+def test_failed_write_is_recognised(tmp_path: Path, small_files: None, save: Callable[[Path], None]) -> None:
+    from colocated_runtime.worker.trainers import write_failure
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        save(tmp_path / "file")
+    assert isinstance(write_failure(caught.value), OSError)
+
+
+def test_other_errors_are_not(tmp_path: Path) -> None:
+    import torch
+
+    from colocated_runtime.worker.trainers import write_failure
+
+    assert write_failure(RuntimeError("NCCL error: unhandled system error")) is None
+    assert write_failure(torch.OutOfMemoryError("CUDA out of memory")) is None
