@@ -1,14 +1,12 @@
 """The engine's settings, chosen from the job's spec alone."""
 
 from dataclasses import dataclass
-from typing import Any
 
+from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import JobSpec
 
 DEFAULT_UTILIZATION = 0.3
 """TRL's own default for an engine that shares its device with the trainer."""
-DEFAULT_BATCH_SIZE = 8
-"""transformers' default of per_device_train_batch_size."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +26,10 @@ class EngineSettings:
 def engine_settings(spec: JobSpec) -> EngineSettings:
     """Settings for `spec`. Dropping the weights costs nothing: every rollout takes them from the trainer anyway."""
     sleeps = spec.backend != "cpu"
+    sizes = batches(spec.trainer, spec.algorithm, spec.world_size)
     return EngineSettings(
         gpu_memory_utilization=spec.memory.gpu_memory_utilization or DEFAULT_UTILIZATION,
         sleep_level=(2 if spec.memory.sleep_level is None else spec.memory.sleep_level) if sleeps else 0,
         max_model_len=spec.trainer.get("vllm_max_model_length"),
-        max_num_seqs=_rollout_rows(spec.trainer, spec.world_size) * spec.parallelism.tensor_parallel,
+        max_num_seqs=sizes.per_rank * spec.parallelism.tensor_parallel,
     )
-
-
-def _rollout_rows(trainer: dict[str, Any], world_size: int) -> int:
-    """Completions that one rank asks for in one rollout, by TRL's rules."""
-    if trainer.get("generation_batch_size"):
-        return max(1, int(trainer["generation_batch_size"]) // world_size)
-    batch = int(trainer.get("per_device_train_batch_size") or DEFAULT_BATCH_SIZE)
-    steps = trainer.get("steps_per_generation") or trainer.get("gradient_accumulation_steps") or 1
-    return batch * int(steps)

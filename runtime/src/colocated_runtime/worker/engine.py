@@ -32,9 +32,6 @@ TOKENS_A_STEP = 4096
 
 TokenIds = list[int]
 
-# It warns at every sync of layers that have no weights of their own, such as a head tied to the embedding.
-logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
-
 
 @dataclass(frozen=True)
 class Sampling:
@@ -114,6 +111,9 @@ class Engine:
                 seed=group,
                 trust_remote_code=trust_remote_code,
             )
+        # It warns at every sync of layers without weights of their own, such as a head tied to the embedding.
+        # vLLM resets its loggers when an engine starts.
+        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
         # All ranks of a group must draw the same tokens, no two groups should.
         self.random_state = rng.seeded(seed * 1_000_003 + group)
         self.log_probabilities: list[list[list[float | None]]] = []

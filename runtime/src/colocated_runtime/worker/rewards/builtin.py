@@ -8,7 +8,9 @@ from colocated_runtime.worker import reasoning_gym as gym
 from colocated_runtime.worker.errors import UserError
 
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-THINK = re.compile(r"\s*<think>(?:(?!</?think>).)+</think>(?:(?!</?think>).)*\S(?:(?!</?think>).)*", re.DOTALL)
+THINK = re.compile(
+    r"\s*<think>(?:(?!</?think>).)+</think>(?:(?!</?think>).)*(?!</?think>)\S(?:(?!</?think>).)*", re.DOTALL
+)
 
 
 def text_of(completion: Any) -> str:

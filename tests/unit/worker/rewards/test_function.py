@@ -1,0 +1,69 @@
+"""Rewards that a user wrote."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from colocated_runtime.worker.errors import RewardError, UserError
+from colocated_runtime.worker.rewards.function import load
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ConfigMap's directory; Kubernetes puts hidden entries beside the keys."""
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    directory = tmp_path / "gsm8k"
+    (directory / "..data").mkdir(parents=True)
+    return directory
+
+
+def write(directory: Path, module: str, text: str) -> None:
+    (directory / f"{module}.py").write_text(text)
+
+
+def test_a_function_and_the_module_beside_it(mounted: Path) -> None:
+    write(mounted, "helper_a", "LENGTH = 3")
+    write(
+        mounted,
+        "reward_a",
+        "import helper_a\ndef score(completions, **_): return [helper_a.LENGTH for _ in completions]",
+    )
+    assert load("reward_a:score", mounted, "rewards[0].function")(completions=["x", "y"]) == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "name", "message"),
+    [
+        (
+            "bad_b",
+            "import no_such",
+            "bad_b:score",
+            "cannot import 'bad_b': ModuleNotFoundError: No module named 'no_such'",
+        ),
+        ("bad_c", "def score(:", "bad_c:score", "cannot import 'bad_c': SyntaxError: .*; the ConfigMap holds bad_c.py"),
+        ("bad_d", "raise SystemExit(2)", "bad_d:score", "cannot import 'bad_d': SystemExit: 2"),
+        ("ok_e", "score = 3", "ok_e:score", "'ok_e' has no function 'score'"),
+        ("ok_f", "", "other_f:score", "cannot import 'other_f': .*; the ConfigMap holds ok_f.py$"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(mounted: Path, module: str, text: str, name: str, message: str) -> None:
+    write(mounted, module, text)
+    with pytest.raises(UserError, match=rf"^rewards\[1\].function: {message}"):
+        load(name, mounted, "rewards[1].function")
+
+
+def test_a_config_map_that_is_not_mounted(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="ConfigMap 'gone' is not mounted"):
+        load("reward:score", tmp_path / "gone", "rewards[0].function")
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("statement", ["raise KeyError('x')", "raise SystemExit(1)"])
+def test_its_failures_are_told_apart_from_ours(mounted: Path, kind: str, statement: str) -> None:
+    module = f"raising_{kind[0]}_{statement[6]}"
+    write(mounted, module, f"{kind} score(completions, **_): {statement}")
+    score = load(f"{module}:score", mounted, "rewards[0].function")
+    with pytest.raises(RewardError, match=f"reward {module}:score raised "):
+        asyncio.run(score(completions=[]))

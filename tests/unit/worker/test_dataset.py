@@ -1,0 +1,80 @@
+"""Prompts from every kind of source; needs the datasets library, which comes with the runtime."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colocated_runtime.contract.job import Dataset
+from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.sources import Sources
+
+pytestmark = pytest.mark.torch
+
+ROWS = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(4)]
+
+
+def load(directory: Path, *, limit: int | None = None, **fields: Any) -> Any:
+    from colocated_runtime.worker.dataset import load_prompts
+
+    spec = Dataset.model_validate({"source": f"file://{directory}/rows.jsonl", **fields})
+    return load_prompts(spec, Sources(directory / "sources.json"), "dataset", limit=limit)
+
+
+@pytest.fixture(autouse=True)
+def rows(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+
+
+def test_a_column_becomes_a_chat_and_the_others_stay(tmp_path: Path) -> None:
+    row = load(tmp_path, promptColumn="question", systemPrompt="Be brief.")[1]
+    assert row["prompt"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1 + 1?"}]
+    assert (row["question"], row["answer"]) == ("1 + 1?", "2")
+
+
+def test_a_template_makes_text(tmp_path: Path) -> None:
+    assert load(tmp_path, promptTemplate="Q: {question} A:", conversational=False)["prompt"][0] == "Q: 0 + 1? A:"
+
+
+def test_the_smaller_limit_counts(tmp_path: Path) -> None:
+    assert len(load(tmp_path, promptColumn="question", maxSamples=3)) == 3
+    assert len(load(tmp_path, promptColumn="question", maxSamples=3, limit=2)) == 2
+
+
+def test_a_saved_dataset_and_its_split(tmp_path: Path) -> None:
+    import datasets
+
+    datasets.DatasetDict({"test": datasets.Dataset.from_list(ROWS)}).save_to_disk(tmp_path / "saved")
+    source = f"file://{tmp_path}/saved"
+    assert len(load(tmp_path, source=source, split="test", promptColumn="question")) == 4
+    with pytest.raises(UserError, match=r"^dataset.split: no 'train' in the saved dataset; it has test$"):
+        load(tmp_path, source=source, promptColumn="question")
+
+
+def test_reasoning_gym(tmp_path: Path) -> None:
+    row = load(tmp_path, source="reasoning-gym://chain_sum?size=3&seed=1&max_terms=2")[0]
+    assert row["question"] == row["prompt"][0]["content"]
+    assert row["reasoning_gym_index"] == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "^dataset.promptColumn: no column 'prompt' in file://.*; it has question, answer. Name one of these"),
+        ({"promptTemplate": "{task}"}, "^dataset.promptTemplate: no column 'task' in .*; it has question, answer$"),
+        ({"promptTemplate": "{question"}, "^dataset.promptTemplate: .*write {column} for a column"),
+        ({"promptTemplate": " "}, "^dataset: the prompt of row 0 is empty$"),
+        ({"promptColumn": "question", "split": "test"}, "^dataset: cannot read file://.*, split 'test': "),
+        ({"source": "file:///etc/hostname"}, "^dataset.source: file:///etc/hostname is none of .json, .jsonl"),
+        ({"source": "reasoning-gym://no_such_task"}, "^dataset.source: .*reasoning-gym refuses it: "),
+        ({"source": "reasoning-gym://gcd?sise=3"}, "^dataset.source: .*reasoning-gym refuses it: .*sise"),
+        (
+            {"promptColumn": "question", "conversational": False, "systemPrompt": "x"},
+            "^dataset.systemPrompt needs a chat: set conversational: true",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, **fields)
