@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "rloo-beta": {"algorithm": "rloo", "trainer": TRAINER | {"beta": 0.05}},
     "lora": {"lora": {"r": 8}},
     "sleep-level-1": {"memory": {"sleepLevel": 1}},
-    "qwen-1.5b": {"model": "large", "trainer": LARGE, "memory": {"gpuMemoryUtilization": 0.3}},
+    "qwen-1b5": {"model": "large", "trainer": LARGE, "memory": {"gpuMemoryUtilization": 0.3}},
 }
 
 
