@@ -15,8 +15,8 @@ images: cluster ## build operator and CPU runtime and load them into the local c
 image-operator: ## build the operator's image
 	@localcluster/image operator
 
-image-runtime: ## build the runtime's image; ACCELERATOR=cuda (default) or cpu
-	@localcluster/image runtime $(ACCELERATOR)
+image-runtime: ## build the runtime's image and import it; ACCELERATOR=cuda (default) or cpu
+	@image=$$(localcluster/image runtime $(ACCELERATOR)) && localcluster/smoke "$$image" && echo "$$image"
 
 down: ## stop the local cluster
 	@localcluster/down

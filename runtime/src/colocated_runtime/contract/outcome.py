@@ -1,4 +1,4 @@
-"""How an attempt can end, and what follows from it (docs/reliability.md has the table in words)."""
+"""How an attempt can end, and what follows from it (docs/architecture.md has the table in words)."""
 
 from enum import StrEnum
 from typing import NamedTuple
