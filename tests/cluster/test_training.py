@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from tests.cluster.kube import ROOT, apply, events, items, job, kubectl, reaches, status
+from tests.cluster.kube import ROOT, apply, eventually, events, items, job, kubectl, reaches, status
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
@@ -38,7 +38,8 @@ def test_demo_learns_and_leaves_a_model_that_loads(namespace: str) -> None:
     assert end["throughput"]["tokensPerSecond"] > 0
     weights = next(entry for entry in end["conditions"] if entry["type"] == "WeightsInSync")
     assert weights["status"] == "True"
-    assert {"Running", "CheckpointSaved", "Complete"} <= {entry["reason"] for entry in events(namespace, name)}
+    told = {"Running", "CheckpointSaved", "Complete"}
+    eventually(lambda: told <= {entry["reason"] for entry in events(namespace, name)})
     assert re.search(r"\d", json.loads(loaded_afresh(namespace)))
 
 
