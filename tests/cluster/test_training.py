@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from tests.cluster.kube import ROOT, apply, eventually, events, items, job, kubectl, reaches, status
+from tests.cluster.kube import ROOT, apply, events, eventually, items, job, kubectl, reaches, status
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
