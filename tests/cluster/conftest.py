@@ -23,7 +23,7 @@ def namespace() -> Iterator[str]:
     kubectl("delete", "namespace", name, "--wait=false")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def operator() -> Iterator[None]:
     """The operator for the whole cluster. Whatever the tests do to it, no traceback is in its log."""
     restricted(SYSTEM)
