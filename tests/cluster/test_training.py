@@ -15,9 +15,8 @@ import json, pathlib, sys, torch, transformers
 where = next(pathlib.Path("/storage").glob("*/model"))
 model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
 tokenizer = transformers.AutoTokenizer.from_pretrained(where)
-chat = [{"role": "user", "content": "State the final answer to the following arithmetic problem: 3 + 4 ="}]
-ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-out = model.generate(**ids, max_new_tokens=8, do_sample=False)
+ids = tokenizer("3 + 4 = 7\\nState the final answer to the following arithmetic problem: 2 + 3 =", return_tensors="pt")
+out = model.generate(**ids, max_new_tokens=6, do_sample=False)
 print(json.dumps(tokenizer.decode(out[0][ids["input_ids"].shape[1]:], skip_special_tokens=True)))
 """
 
