@@ -71,6 +71,8 @@ def test_two_pods_train_together_over_gloo(namespace: str) -> None:
             "max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 2, "max_completion_length": 8,
         },
         "nodes": 2,
+        # Each pod sees all CPUs of the one machine that both are on.
+        "runtime": {"env": [{"name": "COLOCATED_CPU_THREADS", "value": "1"}]},
         "resources": {"requests": {"cpu": "500m", "memory": "3Gi"}},
         "checkpoint": {"storage": {"volumeClaimTemplate": {"storage": "5Gi", "accessModes": ["ReadWriteMany"]}}},
     }  # fmt: skip
