@@ -66,7 +66,9 @@ def timed(namespace: str, body: Object, selector: str) -> tuple[float, Object]:
     seconds = time.monotonic() - began
     kind = "crj" if body["kind"] == "ColocatedRLJob" else "job"
     kubectl("delete", kind, body["metadata"]["name"], "-n", namespace, "--wait=false")
-    kubectl("delete", "pod", pod["metadata"]["name"], "-n", namespace, "--grace-period=0", "--force")
+    kubectl(
+        "delete", "pod", pod["metadata"]["name"], "-n", namespace, "--grace-period=0", "--force", "--ignore-not-found"
+    )
     return seconds, pod
 
 

@@ -59,7 +59,8 @@ def loaded_afresh(namespace: str) -> str:
             "restartPolicy": "Never"}  # fmt: skip
     apply(namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "afresh"}, "spec": spec})
     kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/afresh", "-n", namespace, "--timeout=110s")
-    return kubectl("logs", "afresh", "-n", namespace).splitlines()[-1]
+    said = kubectl("logs", "afresh", "-n", namespace)
+    return next(line for line in said.splitlines() if line.startswith('"'))
 
 
 def test_two_pods_train_together_over_gloo(namespace: str) -> None:
