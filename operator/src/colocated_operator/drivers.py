@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import structlog
 
 from colocated_operator import metrics, observe
 from colocated_operator.attempts import Attempts
 from colocated_operator.decide import Action, CreateAttempt, Decision, DeleteAttempt, DeleteService, decide
+from colocated_operator.desired import AttemptPlan
 from colocated_operator.kube import Kube, KubeError
 from colocated_operator.observe import Observation, Obstacle, Pulled
 from colocated_operator.reports import Reports
@@ -123,7 +123,7 @@ class Driver:
             case DeleteService(name):
                 await kube.delete("Service", namespace, name)
 
-    async def _create(self, plan: Any) -> None:
+    async def _create(self, plan: AttemptPlan) -> None:
         """Create the attempt, or remember what is in the way; tried again with growing pauses."""
         loop = asyncio.get_running_loop()
         same_spec = self.obstacle is not None and self.obstacle.generation == plan.generation

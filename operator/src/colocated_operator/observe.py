@@ -25,7 +25,6 @@ class RLJob:
     generation: int
     version: int
     """resourceVersion."""
-    created: datetime
     deleting: bool
     labels: Mapping[str, str]
     spec: Mapping[str, Any]
@@ -45,7 +44,6 @@ class ChildJob:
     attempt: int
     restart_count: int
     """Counted restarts before this attempt, from the annotation."""
-    generation: int
     created: datetime
     deleting: bool
     suspended: bool
@@ -165,7 +163,6 @@ def rl_job(body: Mapping[str, Any]) -> RLJob:
         uid=meta["uid"],
         generation=int(meta.get("generation") or 0),
         version=version(body),
-        created=moment(meta["creationTimestamp"]),
         deleting="deletionTimestamp" in meta,
         labels=dict(meta.get("labels") or {}),
         spec=body.get("spec") or {},
@@ -186,7 +183,6 @@ def child_job(body: Mapping[str, Any], *, gone: bool = False) -> ChildJob:
         version=version(body),
         attempt=_number(meta["labels"].get(names.LABEL_ATTEMPT)),
         restart_count=_number(annotations.get(names.ANNOTATION_RESTARTS)),
-        generation=_number(annotations.get(names.ANNOTATION_GENERATION)),
         created=moment(meta["creationTimestamp"]),
         deleting="deletionTimestamp" in meta,
         suspended=bool((body.get("spec") or {}).get("suspend")),

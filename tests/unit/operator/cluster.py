@@ -20,7 +20,7 @@ SETTINGS = Settings(runtime_image="runtime:1", namespaces=())
 
 def rl_job(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, generation: int = 1) -> RLJob:
     return RLJob(
-        name="job", namespace="ns", uid=UID, generation=generation, version=1, created=START, deleting=False,
+        name="job", namespace="ns", uid=UID, generation=generation, version=1, deleting=False,
         labels={}, spec=GOOD if spec is None else spec, status=status or {},
     )  # fmt: skip
 
@@ -28,7 +28,7 @@ def rl_job(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = N
 def child(attempt: int = 1, **changes: Any) -> ChildJob:
     values: dict[str, Any] = {
         "name": f"job-abcde-{attempt}", "namespace": "ns", "uid": f"job-{attempt}", "owner": UID, "version": 1,
-        "attempt": attempt, "restart_count": 0, "generation": 1, "created": START, "deleting": False,
+        "attempt": attempt, "restart_count": 0, "created": START, "deleting": False,
         "suspended": False, "conditions": {}, "message": "", "terminating": 0, "gone": False,
     }  # fmt: skip
     return ChildJob(**(values | changes))
@@ -94,6 +94,13 @@ class Life:
         for _ in range(count - 1):
             self.one_pass(seconds)
         return self.one_pass(seconds)
+
+    def suspend(self) -> None:
+        """Set spec.suspend, and let the first attempt's pod save and end."""
+        self.spec = {**self.spec, "suspend": True}
+        self.one_pass()
+        self.put_pod(pod(1, gone=True))
+        self.one_pass()
 
     def put_pod(self, value: ChildPod) -> None:
         self.pods[value.uid] = value

@@ -184,10 +184,7 @@ def test_resume_before_the_pods_have_ended_is_no_restart() -> None:
 def test_resume_that_meets_an_obstacle_is_no_restart() -> None:
     life = Life()
     life.passes(2)
-    life.spec = spec(suspend=True)
-    life.one_pass()
-    life.put_pod(pod(1, gone=True))
-    life.one_pass()
+    life.suspend()
     life.spec = spec()
     life.obstacle = Obstacle("Waiting", "CreateForbidden", "exceeded quota", 1)
     life.passes(4)
@@ -200,10 +197,7 @@ def test_resume_that_meets_an_obstacle_is_no_restart() -> None:
 def test_resume_by_a_new_operator_that_has_never_seen_the_old_job() -> None:
     life = Life()
     life.passes(2)
-    life.spec = spec(suspend=True)
-    life.one_pass()
-    life.put_pod(pod(1, gone=True))
-    life.one_pass()
+    life.suspend()
     life.children.clear()
     life.pods.clear()
     life.spec = spec()

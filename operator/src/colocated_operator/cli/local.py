@@ -17,6 +17,7 @@ from colocated_runtime.contract import names, uris
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.report import Report
+from colocated_runtime.contract.sources import named_sources
 
 HOST = "127.0.0.1"
 UID = "local"
@@ -115,8 +116,8 @@ def unsuitable(document: Document) -> list[str]:
             f"nodes: {spec.nodes}, but this machine is one node; set nodes: 1"
             " (without GPUs, processesPerNode gives as many ranks)"
         )
-    for field, uri in _sources(spec):
-        found += _unsuitable_source(field, uri)
+    for source in named_sources(spec):
+        found += _unsuitable_source(source.field, source.uri)
     for index, reward in enumerate(spec.rewards):
         if reward.config_map and reward.config_map not in document.config_maps:
             found.append(
@@ -138,13 +139,6 @@ def missing_runtime(spec: JobSpec) -> str:
         return ""
     extra = "runtime-cpu" if spec.backend == "cpu" else "runtime"
     return f"{sys.prefix} has no {', '.join(missing)}: uv pip install '.[{extra}]' in the project's directory"
-
-
-def _sources(spec: JobSpec) -> list[tuple[str, str]]:
-    named = [("model.source", spec.model.source)] if spec.model else []
-    named += [("dataset.source", spec.dataset.source)] if spec.dataset else []
-    named += [("evaluation.dataset.source", spec.evaluation.dataset.source)] if spec.evaluation else []
-    return named + [(f"rewards[{i}].model", reward.model) for i, reward in enumerate(spec.rewards) if reward.model]
 
 
 def _unsuitable_source(field: str, uri: str) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from colocated_operator.desired import AttemptPlan
 from colocated_runtime.contract import names, uris
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.sources import named_sources
 
 SHARED_MEMORY_PER_RANK_GIB = 2
 """Shared memory of a rank, for NCCL and gloo between the ranks of a pod; used bytes count as the pod's memory."""
@@ -57,10 +58,7 @@ def reward_config_maps(spec: JobSpec) -> list[str]:
 
 def source_claims(spec: JobSpec) -> list[str]:
     """Claims that pvc:// sources name."""
-    sources = [reward.model for reward in spec.rewards]
-    sources += [part.source for part in (spec.model, spec.dataset) if part]
-    sources += [spec.evaluation.dataset.source] if spec.evaluation else []
-    parsed = [uris.parse(source) for source in sources if source]
+    parsed = [uris.parse(source.uri) for source in named_sources(spec)]
     return sorted({source.name for source in parsed if source.scheme == "pvc"})
 
 

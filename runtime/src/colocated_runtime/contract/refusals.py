@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from colocated_runtime.contract import trainer, uris
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward
+from colocated_runtime.contract.sources import named_sources
 
 REASONING_GYM_SIZE = 500
 """Rows of a reasoning-gym dataset that says no size."""
@@ -75,22 +76,17 @@ def _storage(spec: JobSpec) -> Iterator[str]:
 
 
 def _sources(spec: JobSpec) -> Iterator[str]:
-    if spec.model:
-        yield from _source("model.source", spec.model.source, spec.model.revision, data=False)
-    for field, dataset in _all_datasets(spec):
-        yield from _source(f"{field}.source", dataset.source, dataset.revision, data=True)
-    for index, reward in enumerate(spec.rewards):
-        if reward.model:
-            yield from _source(f"rewards[{index}].model", reward.model, None, data=False)
+    for named in named_sources(spec):
+        yield from _source(*named)
 
 
-def _source(field: str, uri: str, revision: str | None, *, data: bool) -> Iterator[str]:
+def _source(field: str, uri: str, kind: str, revision: str | None) -> Iterator[str]:
     try:
         source = uris.parse(uri)
     except ValueError as error:
         yield f"{field}: {error}"
         return
-    if source.scheme == "reasoning-gym" and not data:
+    if source.scheme == "reasoning-gym" and kind == "model":
         yield f"{field}: {uri} makes tasks, it holds no model; use hf://, pvc:// or file://"
     size = source.query.get("size", "1")
     if source.scheme == "reasoning-gym" and (not size.isdecimal() or int(size) < 1):

@@ -7,6 +7,7 @@ from colocated_runtime.contract import uris
 from colocated_runtime.contract.base import Message
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.sources import named_sources
 
 
 class FetchState(Message):
@@ -34,20 +35,8 @@ class HubSource:
 
 def hub_sources(spec: JobSpec) -> list[HubSource]:
     """Each repository once. Raise ValueError, naming the field, where a source is none."""
-    named: list[tuple[str, str, Literal["model", "dataset"], str | None]] = []
-    if spec.model:
-        named.append(("model.source", spec.model.source, "model", spec.model.revision))
-    if spec.dataset:
-        named.append(("dataset.source", spec.dataset.source, "dataset", spec.dataset.revision))
-    if spec.evaluation:
-        data = spec.evaluation.dataset
-        named.append(("evaluation.dataset.source", data.source, "dataset", data.revision))
-    for index, reward in enumerate(spec.rewards):
-        if reward.model:
-            named.append((f"rewards[{index}].model", reward.model, "model", None))
-
     found: dict[tuple[str, str], HubSource] = {}
-    for field, uri, kind, revision in named:
+    for field, uri, kind, revision in named_sources(spec):
         try:
             source = uris.parse(uri)
         except ValueError as error:
