@@ -1,0 +1,88 @@
+"""Between attempts: back-off, suspension, and the next attempt."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from colocated_operator.decide.decision import CreateAttempt, Decision, DeleteAttempt
+from colocated_operator.decide.ended import deadline_exceeded, ended, refused
+from colocated_operator.decide.situation import RESUMED, SUSPENDING, Situation, with_status
+from colocated_operator.desired import AttemptPlan
+from colocated_operator.observe import ChildJob
+from colocated_operator.policies import restart
+from colocated_operator.policies.ending import Ending
+from colocated_operator.status import conditions
+from colocated_operator.status.conditions import Fact
+from colocated_runtime.contract.outcome import Outcome
+
+
+def between_attempts(s: Situation, child: ChildJob | None) -> Decision:
+    """No Job runs: before the first attempt, after a suspension, or after an attempt whose end is recorded."""
+    if s.spec.suspend:
+        return _suspended(s)
+    if s.seconds_left is not None and s.seconds_left <= 0:
+        return deadline_exceeded(s)
+    if not s.pods_over:
+        return with_status(s, "Restarting", conditions.reconciling("Stopping", "pods of the last attempt still end"))
+    if child is None and s.attempt and not s.recorded and not s.resuming:
+        # Deleted while no operator ran.
+        return ended(s, None, Ending(Outcome.PREEMPTED, f"the Job of attempt {s.attempt} is gone"))
+    last = s.status.restarts[-1] if s.recorded else None
+    if last:
+        wait = restart.backoff_seconds(
+            s.spec.restart,
+            counted=last.counted,
+            counted_total=s.status.restart_count,
+            fruitless=s.status.uncounted_restarts,
+        )
+        left = (datetime.fromisoformat(last.time) + timedelta(seconds=wait) - s.now).total_seconds()
+        if left > 0:
+            facts = conditions.reconciling("BackOff", f"attempt {s.attempt + 1} starts {wait} s after the last ended")
+            return replace(with_status(s, "Restarting", facts), again_in=left)
+    return _next_attempt(s)
+
+
+def _next_attempt(s: Situation) -> Decision:
+    """Create the objects of the next attempt, unless the last try met an obstacle that only the user can remove."""
+    job, obstacle = s.observation.job, s.observation.obstacle
+    if obstacle and obstacle.kind == "Invalid" and obstacle.generation == job.generation:
+        return refused(s.observation, s.status, s.now, obstacle.reason, obstacle.message)
+    plan = AttemptPlan(
+        name=job.name,
+        namespace=job.namespace,
+        uid=job.uid,
+        generation=job.generation,
+        labels=job.labels,
+        spec=s.spec,
+        settings=s.settings,
+        attempt=s.attempt + 1,
+        restart_count=s.status.restart_count,
+        seconds_left=None if s.seconds_left is None else int(s.seconds_left),
+    )
+    reason, message = (obstacle.reason, obstacle.message) if obstacle else ("Creating", "")
+    facts = conditions.reconciling(reason, message) | {
+        "Running": Fact("False", reason, message),
+        "Suspended": Fact("False", RESUMED if s.resuming else reason),
+    }
+    decision = with_status(s, "Restarting" if s.attempt else "Pending", facts)
+    return replace(decision, actions=(CreateAttempt(plan),))
+
+
+# Suspension
+
+
+def suspending(s: Situation, child: ChildJob) -> Decision:
+    """Delete the Job: its pods save and leave. The child's own `suspend` is Kueue's, never ours."""
+    if not child.gone or not s.pods_over:
+        deletes = () if child.deleting or child.gone else (DeleteAttempt(child.name),)
+        facts = conditions.reconciling(SUSPENDING, "pods save and end")
+        decision = with_status(s, s.status.phase, facts | {"Suspended": Fact("False", SUSPENDING)})
+        return replace(decision, actions=deletes)
+    return _suspended(s)
+
+
+def _suspended(s: Situation) -> Decision:
+    facts = conditions.current("Suspended") | {
+        "Suspended": Fact("True", "Suspended", "spec.suspend is true"),
+        "Running": Fact("False", "Suspended"),
+    }
+    return with_status(s, "Suspended", facts)

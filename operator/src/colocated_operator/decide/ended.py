@@ -1,0 +1,112 @@
+"""At the end of an attempt, and of the job."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from colocated_operator.decide.decision import Decision, DeleteAttempt, DeleteService
+from colocated_operator.decide.situation import Situation, with_status
+from colocated_operator.observe import ChildJob, Observation
+from colocated_operator.policies import restart
+from colocated_operator.policies.ending import Ending
+from colocated_operator.status import conditions
+from colocated_operator.status.conditions import Fact, stamp
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Report
+from colocated_runtime.contract.status import JobStatus, RestartStatus
+
+RESTARTS_KEPT = 10
+
+
+def complete(s: Situation, end: Ending) -> Decision:
+    """The job is done."""
+    facts = conditions.current("Complete") | conditions.ended("Complete", "Trained", end.message)
+    decision = with_status(s, "Complete", facts, end.report)
+    done = decision.status.progress
+    changes: dict[str, Any] = {"completion_time": stamp(s.now), "activity": ""}
+    if done.total_steps:
+        changes["progress"] = done.model_copy(update={"percent": 100, "eta_seconds": 0})
+    return replace(decision, status=decision.status.model_copy(update=changes))
+
+
+def ended(s: Situation, child: ChildJob | None, end: Ending) -> Decision:
+    """Record the end of the present attempt; then restart or fail."""
+    deletes = (DeleteAttempt(child.name),) if child and child.live and not child.deleting else ()
+    if end.outcome is Outcome.DEADLINE_EXCEEDED:
+        return replace(deadline_exceeded(s, end.report), actions=deletes)
+    progressed = _progressed(s, end)
+    fruitless = 1 if progressed else s.status.uncounted_restarts + 1
+    follows = restart.after(end.outcome, end.message, s.spec.restart, s.status.restart_count, fruitless)
+    if isinstance(follows, restart.Final):
+        return replace(failed(s, end.outcome, follows.message, end.report), actions=deletes)
+    entry = RestartStatus(
+        attempt=s.attempt,
+        outcome=end.outcome.value,
+        message=end.message[:2000],
+        exit_code=end.exit_code,
+        counted=follows.counted,
+        resumed_from_step=s.status.resumed_from_step,
+        time=stamp(s.now),
+    )
+    facts = conditions.reconciling(end.outcome.value, end.message) | {
+        "Running": Fact("False", end.outcome.value, end.message)
+    }
+    decision = with_status(s, "Restarting", facts, end.report)
+    changes = {
+        "restarts": [*decision.status.restarts, entry][-RESTARTS_KEPT:],
+        "restart_count": s.status.restart_count + follows.counted,
+        "uncounted_restarts": 0 if follows.counted else fruitless,
+        "activity": "",
+    }
+    return Decision(decision.status.model_copy(update=changes), deletes, again_in=0.0)
+
+
+def _progressed(s: Situation, end: Ending) -> bool:
+    """Whether the attempt saved a step beyond the one that it began with."""
+    saved = [entry.step for entry in end.report.checkpoints] if end.report else []
+    return max([s.status.checkpoints.step, *saved]) > (s.status.resumed_from_step or 0)
+
+
+def failed(s: Situation, outcome: Outcome, message: str, report: Report | None = None) -> Decision:
+    """The job is over without success; `report` is the one that ended its last attempt."""
+    facts = conditions.current(outcome.value) | conditions.ended("Failed", outcome.value, message)
+    decision = with_status(s, "Failed", facts, report)
+    since = s.status.completion_time if s.status.phase == "Failed" else None
+    changes = {"completion_time": since or stamp(s.now), "activity": ""}
+    return replace(decision, status=decision.status.model_copy(update=changes))
+
+
+def deadline_exceeded(s: Situation, report: Report | None = None) -> Decision:
+    """Failed because activeDeadlineSeconds are over."""
+    message = f"the job took longer than activeDeadlineSeconds: {s.spec.active_deadline_seconds}"
+    return failed(s, Outcome.DEADLINE_EXCEEDED, message, report)
+
+
+def finished(observation: Observation, status: JobStatus, now: datetime) -> Decision:
+    """Nothing more happens, but the time to live of what belongs to the job runs. The object itself stays."""
+    status = status.model_copy(update={"observed_generation": observation.job.generation})
+    ttl = observation.job.spec.get("ttlSecondsAfterFinished")
+    children = [child for child in observation.children if not (child.gone or child.deleting)]
+    if ttl is None or not children or not status.completion_time:
+        return Decision(status)
+    left = (datetime.fromisoformat(status.completion_time) + timedelta(seconds=ttl) - now).total_seconds()
+    if left > 0:
+        return Decision(status, again_in=left)
+    service = children[0].name.rpartition("-")[0]
+    return Decision(status, (DeleteService(service), *(DeleteAttempt(child.name) for child in children)))
+
+
+def refused(observation: Observation, status: JobStatus, now: datetime, reason: str, message: str) -> Decision:
+    """Failed until the spec changes; no pod was made for it."""
+    facts = conditions.stalled(reason, message) | {
+        "Failed": Fact("True", reason, message),
+        "Running": Fact("False", reason),
+    }
+    generation = observation.job.generation
+    changes = {
+        "phase": "Failed",
+        "observed_generation": generation,
+        "conditions": conditions.updated(status.conditions, facts, now, generation),
+        "completion_time": status.completion_time or stamp(now),
+    }
+    return Decision(status.model_copy(update=changes))

@@ -1,0 +1,57 @@
+"""While an attempt runs: what its pods, its Job and its reports tell the user."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from colocated_operator.decide.decision import Decision
+from colocated_operator.decide.situation import Situation, with_status
+from colocated_operator.observe import ChildJob
+from colocated_operator.policies.waiting import waiting
+from colocated_operator.status import conditions
+from colocated_operator.status.conditions import Fact
+from colocated_operator.status.reported import report_facts
+from colocated_runtime.contract.report import Stage
+
+UNREACHABLE_AFTER = timedelta(seconds=15)
+UNDER_WAY = (Stage.RUNNING, Stage.STOPPING, Stage.FINISHED)
+
+
+def running(s: Situation, child: ChildJob) -> Decision:
+    """From the Job's creation to its end."""
+    reports = s.reports
+    started = any(report.stage in UNDER_WAY for report in reports)
+    if not reports:  # a new operator has not asked yet
+        started = s.status.phase == "Running"
+    obstacle = waiting(child, s.observation.pods_of(s.attempt), s.spec.nodes)
+    facts = report_facts(reports, s.now) | _reachability(s) | {"Suspended": Fact("False", "Running")}
+    if obstacle and obstacle.stalled:
+        facts |= conditions.stalled(obstacle.reason, obstacle.message)
+    elif obstacle:
+        facts |= conditions.reconciling(obstacle.reason, obstacle.message)
+    elif any(pod.phase == "Running" for pod in s.observation.pods_of(s.attempt)):
+        facts |= conditions.current("PodsRunning")
+    else:
+        facts |= conditions.reconciling("PodsPending")
+    if started:
+        facts["Running"] = Fact("True", "Training", f"attempt {s.attempt}")
+    elif obstacle:
+        facts["Running"] = Fact("False", obstacle.reason, obstacle.message)
+    else:
+        facts["Running"] = Fact("False", "Starting", reports[0].message if reports else "")
+    decision = with_status(s, "Running" if started else "Starting", facts)
+    return replace(decision, again_in=s.seconds_left)
+
+
+def _reachability(s: Situation) -> dict[str, Fact]:
+    pods = [pod for pod in s.observation.pods_of(s.attempt) if pod.phase == "Running" and not pod.terminal]
+    failures = []
+    for pod in pods:
+        pulled = s.observation.reports.get(pod.uid)
+        if pulled and pulled.error and pulled.since and s.now - pulled.since > UNREACHABLE_AFTER:
+            failures.append(f"pod {pod.name}: {pulled.error}")
+    if failures:
+        return {"ReportReachable": Fact("False", "Unreachable", "; ".join(failures[:4]))}
+    answered = pods and all(
+        (pulled := s.observation.reports.get(pod.uid)) and pulled.report and not pulled.error for pod in pods
+    )
+    return {"ReportReachable": Fact("True", "Answered")} if answered else {}

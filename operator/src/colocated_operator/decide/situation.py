@@ -1,0 +1,133 @@
+"""An observation with what follows from it at once: the spec as values, and the status put right by the cluster."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from colocated_operator.decide.decision import Decision
+from colocated_operator.observe import ChildJob, Observation
+from colocated_operator.policies.ending import final_report, is_lost
+from colocated_operator.settings import Settings
+from colocated_operator.status import conditions
+from colocated_operator.status.conditions import Fact, stamp
+from colocated_operator.status.reported import report_facts, with_reports
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.refusals import refusals
+from colocated_runtime.contract.report import Report
+from colocated_runtime.contract.status import JobPhase, JobStatus
+
+SUSPENDING = "Suspending"
+"""Reason of Suspended=False while the pods save and end."""
+RESUMED = "Resumed"
+"""Reason of Suspended=False from the end of a suspension until the next attempt's Job exists."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """An observation with what is derived from it."""
+
+    observation: Observation
+    now: datetime
+    settings: Settings
+    spec: JobSpec
+    status: JobStatus
+    """As written last, put right by what the Jobs say."""
+
+    @property
+    def attempt(self) -> int:
+        """Number of the present attempt; 0 before the first."""
+        return self.status.attempt
+
+    @property
+    def child(self) -> ChildJob | None:
+        """The present attempt's Job."""
+        return self.observation.child(self.attempt)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the present attempt's end is in the status."""
+        return any(entry.attempt == self.attempt for entry in self.status.restarts)
+
+    @property
+    def resuming(self) -> bool:
+        """Whether the present attempt was ended by spec.suspend, or would have been: that is no restart."""
+        return self.status.phase == "Suspended" or any(
+            entry.type == "Suspended" and entry.reason in (SUSPENDING, RESUMED) for entry in self.status.conditions
+        )
+
+    @property
+    def pods_over(self) -> bool:
+        """Whether no pod of the present attempt holds a GPU, as far as anybody can tell."""
+        return all(pod.terminal or is_lost(pod, self.now) for pod in self.observation.pods_of(self.attempt))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of activeDeadlineSeconds, which counts from the first attempt's start."""
+        if self.spec.active_deadline_seconds is None:
+            return None
+        start = datetime.fromisoformat(self.status.start_time) if self.status.start_time else self.now
+        return self.spec.active_deadline_seconds - (self.now - start).total_seconds()
+
+    @property
+    def reports(self) -> list[Report]:
+        """What the present attempt's pods reported last, in order of index, from index 0 without a gap."""
+        found = []
+        for pod in self.observation.pods_of(self.attempt):
+            report = final_report(self.observation, pod)
+            if report is None:
+                break
+            found.append(report)
+        return found
+
+
+def known_status(observation: Observation) -> JobStatus:
+    """The written status, with attempt, restarts and start put right by the Jobs' labels and annotations."""
+    try:
+        status = JobStatus.model_validate(observation.job.status)
+    except ValidationError:
+        status = JobStatus()
+    children = observation.children
+    if not children:
+        return status
+    newest = max(children, key=lambda child: child.attempt)
+    started = min(child.created for child in children)
+    changes: dict[str, Any] = {"restart_count": max(status.restart_count, newest.restart_count)}
+    if status.start_time is None or datetime.fromisoformat(status.start_time) > started:
+        changes["start_time"] = stamp(started)
+    if newest.attempt > status.attempt or (newest.live and newest.attempt < status.attempt):
+        changes["attempt"] = newest.attempt
+        changes["memory"] = status.memory.model_copy(update={"pressure_events": 0})
+        changes["resumed_from_step"] = status.checkpoints.step or None  # until its own report says it
+    return status.model_copy(update=changes)
+
+
+def parse(raw: Mapping[str, Any]) -> tuple[JobSpec | None, str]:
+    """The spec, and what is wrong with it in words for the user; empty if nothing is."""
+    try:
+        spec = JobSpec.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return None, f"spec.{place}: {first['msg']}"
+    return spec, "; ".join(str(refusal) for refusal in refusals(spec)[:5])
+
+
+def with_status(s: Situation, phase: JobPhase, facts: conditions.Facts, final: Report | None = None) -> Decision:
+    """The status with what the reports say, a phase and conditions. `final` is the report that ended the attempt."""
+    reports = [final] if final else s.reports
+    status = with_reports(s.status, reports, s.spec.checkpoint.keep)
+    if final:
+        facts = report_facts(reports, s.now) | dict(facts)
+    if phase not in ("Complete", "Failed"):
+        facts = {"Complete": Fact("False", phase), "Failed": Fact("False", phase), **facts}
+    generation = s.observation.job.generation
+    changes = {
+        "phase": phase,
+        "observed_generation": generation,
+        "conditions": conditions.updated(status.conditions, facts, s.now, generation),
+        "completion_time": None,
+    }
+    return Decision(status.model_copy(update=changes))
