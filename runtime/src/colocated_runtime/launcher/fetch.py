@@ -21,6 +21,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.files import replace_text
 from colocated_runtime.launcher.environment import Environment, attempt_file
 from colocated_runtime.launcher.log import configure_log
 from colocated_runtime.launcher.sources import FetchState, HubSource, hub_sources
@@ -159,13 +160,6 @@ def main() -> int:
             return 1
     replace_text(files.sources_file, json.dumps(found))
     return 0
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write aside, then rename: no reader sees a part."""
-    aside = path.with_name(path.name + ".tmp")
-    aside.write_text(text)
-    aside.replace(path)
 
 
 if __name__ == "__main__":

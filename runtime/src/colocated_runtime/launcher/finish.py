@@ -1,13 +1,11 @@
 """The final report: to a file beside the checkpoints, and to Kubernetes as the termination message."""
 
-import os
-from pathlib import Path
-
 import structlog
 from pydantic import ValidationError
 
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report, Stage
+from colocated_runtime.files import replace_text
 from colocated_runtime.launcher.classify import Ending
 from colocated_runtime.launcher.environment import Paths
 
@@ -33,7 +31,9 @@ def final(report: Report, ending: Ending, now: float) -> Report:
 def write(report: Report, paths: Paths) -> None:
     """Write both copies. One that cannot be written is logged and does not keep the other from being written."""
     try:
-        _replace(paths.final_report(report.attempt, report.node), report.model_dump_json(by_alias=True))
+        stored = paths.final_report(report.attempt, report.node)
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(stored, report.model_dump_json(by_alias=True), durable=True)
     except OSError as error:
         log.warning("final report not stored", reason=str(error))
     try:
@@ -50,13 +50,3 @@ def previous(paths: Paths, attempt: int, node: int) -> Report | None:
     except (OSError, ValidationError):
         return None
     return found.model_copy(update={"previous": None})
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(path.name + ".tmp")
-    with aside.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)

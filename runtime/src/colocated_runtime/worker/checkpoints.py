@@ -9,12 +9,12 @@
 
 import hashlib
 import json
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from colocated_runtime.files import fsync, replace_text
 from colocated_runtime.worker.errors import Fenced
 
 PREFIX = "checkpoint-"
@@ -47,7 +47,7 @@ class CheckpointStore:
         """Make this attempt the directory's owner; raise Fenced if a newer one is. Removes half-done saves."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         self.check_fence()
-        write_aside(self.directory / "fence", str(self._attempt))
+        replace_text(self.directory / "fence", str(self._attempt), durable=True)
         self.discard()
 
     def check_fence(self) -> None:
@@ -108,9 +108,9 @@ def publish(aside: Path, target: Path, facts: dict[str, int]) -> None:
     files = sorted(path for path in aside.rglob("*") if path.is_file() and path.name != MANIFEST)
     with ThreadPoolExecutor(max_workers=4) as pool:
         entries = dict(zip((str(f.relative_to(aside)) for f in files), pool.map(_sealed, files), strict=True))
-    write_aside(aside / MANIFEST, json.dumps({**facts, "files": entries}, indent=1))
+    replace_text(aside / MANIFEST, json.dumps({**facts, "files": entries}, indent=1), durable=True)
     for directory in {file.parent for file in files} | {aside}:
-        _fsync(directory)
+        fsync(directory)
     if target.exists():
         # A directory cannot be renamed over a full one. A reader between the two renames finds none, never a mixture.
         old = aside.parent / f".old-{target.name}"
@@ -120,22 +120,13 @@ def publish(aside: Path, target: Path, facts: dict[str, int]) -> None:
         shutil.rmtree(old)
     else:
         aside.rename(target)
-    _fsync(target.parent)
-
-
-def write_aside(path: Path, text: str) -> None:
-    """Replace the file at `path` atomically and durably."""
-    aside = path.with_name(f".{path.name}.tmp")
-    aside.write_text(text)
-    _fsync(aside)
-    aside.replace(path)
-    _fsync(path.parent)
+    fsync(target.parent)
 
 
 def _sealed(file: Path) -> dict[str, int | str]:
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    _fsync(file)
+    fsync(file)
     return {"size": file.stat().st_size, "sha256": digest}
 
 
@@ -144,11 +135,3 @@ def _saved(path: Path) -> Saved:
     facts = json.loads(manifest.read_text())
     size = sum(entry["size"] for entry in facts["files"].values())
     return Saved(step=facts["step"], path=path, size_bytes=size, time=manifest.stat().st_mtime)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from colocated_runtime.contract.report import Phase, RankState
+from colocated_runtime.files import replace_text
 
 
 class StateFile:
-    """Holds the rank's `RankState` and writes it at every change: aside, then renamed, so that none sees a part."""
+    """Holds the rank's `RankState` and writes it at every change."""
 
     def __init__(self, path: Path, rank: int) -> None:
         self._path = path
@@ -28,6 +29,4 @@ class StateFile:
         self.update(phase=phase, phase_since=time.time())
 
     def _write(self) -> None:
-        aside = self._path.with_suffix(".tmp")
-        aside.write_text(self.state.model_dump_json(by_alias=True))
-        aside.replace(self._path)
+        replace_text(self._path, self.state.model_dump_json(by_alias=True))
