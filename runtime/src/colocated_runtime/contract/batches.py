@@ -36,6 +36,15 @@ class Batches:
         """Different prompts of one rollout."""
         return self.generation_batch // self.num_generations
 
+    def too_few(self, rows: int) -> str:
+        """What to say where a dataset has `rows`; empty if that is enough. TRL would train no step and call it done."""
+        if rows >= self.prompts:
+            return ""
+        return (
+            f"dataset: {rows} rows, but one rollout takes {self.prompts} different prompts (generation batch"
+            f" {self.generation_batch} / num_generations {self.num_generations}); give more rows, or a smaller batch"
+        )
+
 
 def batches(trainer: Mapping[str, Any], algorithm: str, world_size: int) -> Batches:
     """The sizes that TRL will use. Raise ValueError, with the way out, for what TRL would refuse."""

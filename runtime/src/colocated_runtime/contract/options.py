@@ -3,7 +3,7 @@
 import difflib
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -140,10 +140,10 @@ def options(algorithm: str) -> Mapping[str, Option]:
     return {entry["name"]: _option(entry) for entry in entries}
 
 
-def unknown(trainer: Mapping[str, Any], algorithm: str) -> list[str]:
-    """One message for each name in `trainer` that TRL's configuration class has not."""
-    known = options(algorithm)
-    return [_unknown(name, algorithm, known) for name in trainer if name not in known]
+def unknown(trainer: Mapping[str, Any], algorithm: str, known: Collection[str] | None = None) -> list[str]:
+    """One message for each name in `trainer` that TRL's configuration class has not: `known`, or as in our list."""
+    names = options(algorithm) if known is None else known
+    return [_unknown(name, algorithm, names) for name in trainer if name not in names]
 
 
 def wrong_values(trainer: Mapping[str, Any], algorithm: str) -> list[str]:
@@ -167,7 +167,7 @@ def _option(entry: Mapping[str, Any]) -> Option:
     return Option(name, annotation, entry["help"], choices, entry.get("default"))
 
 
-def _unknown(name: str, algorithm: str, known: Mapping[str, Option]) -> str:
+def _unknown(name: str, algorithm: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else "leave it out, or set runtime.image to one with a TRL that has it"
     return f"trainer.{name}: no option of TRL's {CONFIGS[algorithm]}; {hint}"

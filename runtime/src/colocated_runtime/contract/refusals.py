@@ -155,15 +155,12 @@ def _reward(field: str, reward: Reward) -> Iterator[str]:
 
 
 def _rows(spec: JobSpec) -> Iterator[str]:
-    """Too few prompts for one rollout, where their number is known: TRL would train no step and call it done."""
+    """Too few prompts for one rollout, where their number is known."""
     known = spec.dataset and spec.dataset.max_samples
     if spec.dataset and spec.dataset.source.startswith("reasoning-gym://"):
         size = uris.parse(spec.dataset.source).query.get("size", "")
         made = int(size) if size.isdecimal() else REASONING_GYM_SIZE
         known = min(made, known or made)
-    needed = batches(spec.trainer, spec.algorithm, spec.world_size).prompts
-    if known and known < needed:
-        yield (
-            f"dataset: {known} rows, but one rollout takes {needed} different prompts (generation batch /"
-            " num_generations); give more rows, or a smaller batch"
-        )
+    few = known and batches(spec.trainer, spec.algorithm, spec.world_size).too_few(known)
+    if few:
+        yield few

@@ -11,7 +11,7 @@ from contextlib import suppress
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Progress
-from colocated_runtime.worker import environment
+from colocated_runtime.worker import checks, environment
 from colocated_runtime.worker.errors import UserError, classify
 from colocated_runtime.worker.state import StateFile
 
@@ -27,6 +27,7 @@ def main() -> int:
     state = StateFile(paths.rank_file(rank), rank)
     environment.prepare(os.environ, attempt.spec.backend)
     try:
+        checks.refuse(attempt.spec)
         # Only now: torch, vLLM and TRL read the environment when they are imported.
         from colocated_runtime.worker.job import Job
 

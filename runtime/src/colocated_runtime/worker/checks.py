@@ -3,21 +3,17 @@
 from collections.abc import Iterable
 from typing import Any
 
+from colocated_runtime.contract.batches import Batches
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.worker.errors import UserError
 
 
-def refuse_unsupported(spec: JobSpec) -> None:
-    """Raise UserError for what this worker cannot run."""
-    if spec.model is None or spec.dataset is None:
-        raise UserError("model and dataset are needed unless runtime.command is set")
-    if spec.parallelism.sharding != "none":
-        raise UserError(f"parallelism.sharding: {spec.parallelism.sharding} is not supported yet; use none")
-    if spec.ranks_per_node % spec.parallelism.tensor_parallel:
-        raise UserError(
-            f"parallelism.tensorParallel: {spec.parallelism.tensor_parallel} does not divide the {spec.ranks_per_node}"
-            " ranks of a node"
-        )
+def refuse(spec: JobSpec) -> None:
+    """Raise UserError for what cannot run; the operator has said so, but an attempt can be started without one."""
+    found = refusals(spec)
+    if found:
+        raise UserError("; ".join(found))
 
 
 def chat_template(tokenizer: Any, field: str, prompts: Iterable[Any]) -> None:
@@ -55,10 +51,14 @@ def engine_length(longest: int, completion: int, wanted: int | None, limit: int)
     return wanted or needed
 
 
-def prompt_count(prompts: int, per_rollout: int) -> None:
-    """Raise UserError if one rollout needs more different prompts than there are: TRL would then train no step."""
-    if prompts < per_rollout:
-        raise UserError(
-            f"dataset: {prompts} rows, but one rollout takes {per_rollout} different prompts (generation batch size /"
-            " num_generations); give more rows or a smaller trainer.generation_batch_size"
-        )
+def prompt_count(prompts: int, args: Any) -> None:
+    """Raise UserError if one rollout needs more different prompts than there are. `args`: TRL's configuration."""
+    few = Batches(
+        per_device=args.per_device_train_batch_size,
+        world_size=args.world_size,
+        gradient_accumulation_steps=args.gradient_accumulation_steps,
+        steps_per_generation=args.steps_per_generation,
+        num_generations=args.num_generations,
+    ).too_few(prompts)
+    if few:
+        raise UserError(few)

@@ -1,12 +1,12 @@
 """From the spec to TRL's own configuration object."""
 
 import dataclasses
-import difflib
 from pathlib import Path
 from typing import Any
 
 from trl import GRPOConfig, RLOOConfig
 
+from colocated_runtime.contract import options
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.worker.errors import UserError
 
@@ -25,11 +25,9 @@ def training_config(spec: JobSpec, directory: Path) -> GRPOConfig | RLOOConfig:
     """TRL's configuration for `spec`, with output below `directory`. Raise UserError for what TRL refuses."""
     config_class = CONFIGS[spec.algorithm]
     known = {field.name for field in dataclasses.fields(config_class) if field.init}
-    for name in spec.trainer:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise UserError(f"trainer.{name}: no option of {config_class.__name__}{hint}")
+    strange = options.unknown(spec.trainer, spec.algorithm, known)
+    if strange:  # the image's TRL may be another than the one whose options the contract lists
+        raise UserError("; ".join(strange))
     arguments = DEFAULTS | spec.trainer | owned(spec, directory)
     try:
         return config_class(**arguments)
@@ -41,8 +39,6 @@ def owned(spec: JobSpec, directory: Path) -> dict[str, Any]:
     """Options that other fields of the spec, or the worker itself, decide."""
     assert spec.model is not None
     on_cpu = spec.backend == "cpu"
-    if spec.model.dtype == "float16" and spec.lora is None:
-        raise UserError("model.dtype: float16 cannot be trained in full; use bfloat16, or float16 with lora")
     return {
         "output_dir": str(directory),
         # Our own engine takes this place after construction.

@@ -41,7 +41,6 @@ class Job:
         self.spec = attempt.spec
         self.paths = paths
         self.state = state
-        checks.refuse_unsupported(self.spec)
         assert self.spec.model is not None
         self.sources = Sources(paths.sources_file)
         self.model_path = self.sources.local(self.spec.model.source, "model.source", self.spec.model.revision)
@@ -66,7 +65,7 @@ class Job:
     def _build(self) -> None:
         spec = self.spec
         args = config.training_config(spec, self.directory)
-        checks.prompt_count(len(self.train_rows), args.generation_batch_size // args.num_generations)
+        checks.prompt_count(len(self.train_rows), args)
         settings = self._settings(args)
         if args.process_index == 0:
             self.store.take()

@@ -6,7 +6,6 @@ from typing import Any
 
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.job import Reward as RewardSpec
-from colocated_runtime.worker.errors import UserError
 from colocated_runtime.worker.rewards import builtin, function
 from colocated_runtime.worker.sources import Sources
 
@@ -15,8 +14,6 @@ RewardFunction = Callable[..., Any]
 
 def build_rewards(spec: JobSpec, sources: Sources, rewards_dir: Path, device: str) -> list[RewardFunction]:
     """One callable for each of spec.rewards, in order. Raise UserError naming the reward's field."""
-    if not spec.rewards:
-        raise UserError("rewards: none given; name at least one, e.g. rewards: [{name: exact_match}]")
     return [
         _build(reward, f"rewards[{index}]", spec, sources, rewards_dir, device)
         for index, reward in enumerate(spec.rewards)
@@ -31,10 +28,9 @@ def _build(
     if reward.function:
         directory = rewards_dir / reward.config_map if reward.config_map else None
         return function.load(reward.function, directory, f"{field}.function")
-    if reward.model:
-        from colocated_runtime.worker.rewards import model  # the only one that needs torch
+    from colocated_runtime.worker.rewards import model  # the only one that needs torch
 
-        path = sources.local(reward.model, f"{field}.model")
-        assert spec.model is not None
-        return model.RewardModel(path, f"{field}.model", dtype=spec.model.dtype, device=device)
-    raise UserError(f"{field}: give one of name, function and model")
+    assert reward.model is not None
+    assert spec.model is not None
+    path = sources.local(reward.model, f"{field}.model")
+    return model.RewardModel(path, f"{field}.model", dtype=spec.model.dtype, device=device)

@@ -1,0 +1,69 @@
+"""What the worker refuses before torch is imported: the same words as the operator's, where no operator has looked."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.contract.bad_jobs import GOOD, changed
+
+from colocated_runtime.contract import names
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.refusals import refusals
+from colocated_runtime.contract.report import RankState
+from colocated_runtime.worker import checks
+from colocated_runtime.worker.errors import UserError
+
+
+def rank_state(directory: Path, spec: dict[str, Any]) -> RankState:
+    attempt = Attempt(
+        name="job", namespace="ns", uid="0123456789", generation=1, attempt=1, hosts=["localhost"],
+        storage_uri="pvc://claim", spec=JobSpec.model_validate(spec),
+    )  # fmt: skip
+    (directory / "attempt.json").write_text(attempt.model_dump_json(by_alias=True))
+    done = subprocess.run(
+        [sys.executable, "-m", "colocated_runtime.worker"], capture_output=True, text=True, timeout=30,
+        env=os.environ | {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            names.ENV_ATTEMPT_FILE: str(directory / "attempt.json"), names.ENV_STATE_DIR: str(directory),
+        },
+    )  # fmt: skip
+    assert done.returncode == 1
+    return RankState.model_validate_json((directory / "rank-0.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"dataset": None}, {"rewards": []}, {"model.dtype": "float16"}, {"trainer.num_generations": 7, "lora.r": 8}],
+    ids=str,
+)
+def test_a_bad_job_fails_with_the_operators_words(tmp_path: Path, changes: dict[str, Any]) -> None:
+    spec = changed(GOOD, changes)
+    state = rank_state(tmp_path, spec)
+    assert state.outcome is Outcome.USER_ERROR
+    assert state.message == "; ".join(refusals(JobSpec.model_validate(spec)))
+    assert state.traceback == ""
+
+
+def test_too_few_prompts_for_a_rollout() -> None:
+    args = SimpleNamespace(
+        per_device_train_batch_size=8, world_size=2, gradient_accumulation_steps=1, steps_per_generation=1,
+        num_generations=4,
+    )  # fmt: skip
+    checks.prompt_count(4, args)
+    with pytest.raises(UserError, match=r"^dataset: 3 rows, but one rollout takes 4 different prompts"):
+        checks.prompt_count(3, args)
+
+
+def test_longest_prompt_and_completion_fit_into_the_engine() -> None:
+    assert checks.engine_length(100, 28, None, 2048) == 128
+    assert checks.engine_length(100, 28, 512, 2048) == 512
+    with pytest.raises(UserError, match=r"over trainer.vllm_max_model_length = 120. Use at most 20"):
+        checks.engine_length(100, 28, 120, 2048)
+    with pytest.raises(UserError, match=r"over the model's max_position_embeddings = 64. Use at most 0"):
+        checks.engine_length(100, 28, None, 64)
