@@ -4,6 +4,7 @@ import json
 
 import pytest
 from pydantic import ValidationError
+from tests.unit.contract.plans import plan
 from tests.unit.operator.cluster import Life, last_words, report
 
 from colocated_operator.observe import Pulled
@@ -11,6 +12,7 @@ from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import TERMINATION_LIMIT, Report
 
 CHECKPOINT = {"step": 1, "uri": "pvc://c/x", "time": 1.0}
+PLAN = plan().model_dump(by_alias=True, mode="json")
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,10 @@ CHECKPOINT = {"step": 1, "uri": "pvc://c/x", "time": 1.0}
         {"progress": {"step": 1, "totalSteps": 5, "etaSeconds": float("inf")}},
         {"metrics": {"reward": float("nan")}},
         {"metrics": {"k" * 300: 1.0}},
+        {"plan": PLAN | {"stepSeconds": float("nan")}},
+        {"plan": PLAN | {"settings": PLAN["settings"] | {"tensorParallel": 10**30}}},
+        {"plan": PLAN | {"settings": PLAN["settings"] | {"gpuMemoryUtilization": float("inf")}}},
+        {"plan": PLAN | {"phases": PLAN["phases"] * 5}},
         {"evaluations": [{"step": 1, "mean": float("inf"), "low": 0, "high": 1, "prompts": 1}]},
     ],
     ids=lambda lie: next(iter(lie)),
@@ -53,6 +59,7 @@ def test_largest_report_that_parses_becomes_a_status() -> None:
 
 
 def test_last_words_fit_into_a_termination_message() -> None:
-    words = last_words(Outcome.CRASH, 3, traceback="t" * 50_000, metrics={f"metric/{n}": 1 / 3 for n in range(500)})
+    metrics = {f"metric/{n}": 1 / 3 for n in range(500)}
+    words = last_words(Outcome.CRASH, 3, traceback="t" * 50_000, metrics=metrics, plan=plan())
     assert len(words.encode()) <= TERMINATION_LIMIT
     assert Report.model_validate_json(words).outcome is Outcome.CRASH

@@ -12,6 +12,7 @@ from colocated_operator.observe import ChildJob, Observation
 from colocated_operator.policies.ending import final_report, is_lost
 from colocated_operator.settings import Settings
 from colocated_operator.status import conditions
+from colocated_operator.status.accuracy import accuracy_facts
 from colocated_operator.status.conditions import Fact, stamp
 from colocated_operator.status.reported import report_facts, with_reports
 from colocated_runtime.contract.job import JobSpec
@@ -119,8 +120,9 @@ def with_status(s: Situation, phase: JobPhase, facts: conditions.Facts, final: R
     """The status with what the reports say, a phase and conditions. `final` is the report that ended the attempt."""
     reports = [final] if final else s.reports
     status = with_reports(s.status, reports, s.spec.checkpoint.keep)
+    facts = accuracy_facts(status) | dict(facts)
     if final:
-        facts = report_facts(reports, s.now) | dict(facts)
+        facts = report_facts(reports, s.now) | facts
     if phase not in ("Complete", "Failed"):
         facts = {"Complete": Fact("False", phase), "Failed": Fact("False", phase), **facts}
     generation = s.observation.job.generation

@@ -72,10 +72,12 @@ def _memory(old: MemoryStatus, reports: Sequence[Report]) -> MemoryStatus:
                 device_bytes=max(before.device_bytes, peak.device_bytes),
                 host_bytes=max(before.host_bytes, peak.host_bytes),
             )
+    plan = next((report.plan for report in reports if report.plan), old.plan)
     largest = max((peak.device_bytes for peak in peaks.values()), default=0)
     order = [phase.value for phase in Phase]
     return old.model_copy(
         update={
+            "plan": plan,
             "peaks": [
                 PhasePeakStatus(phase=name, device_bytes=peaks[name].device_bytes, host_bytes=peaks[name].host_bytes)
                 for name in sorted(peaks, key=lambda name: order.index(name) if name in order else len(order))

@@ -5,6 +5,7 @@ from pydantic import Field
 from colocated_runtime.contract.base import Contract
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.names import REPORT_PORT, job_key
+from colocated_runtime.contract.plan import Plan
 
 
 class Attempt(Contract):
@@ -21,6 +22,8 @@ class Attempt(Contract):
     storage_uri: str
     """The checkpoint volume as a user names it (pvc://claim, emptydir://, file:///dir): prefix of reported paths."""
     spec: JobSpec
+    plan: Plan | None = None
+    """The operator's memory plan; null where it knew model or device too little, and on CPUs."""
 
     @property
     def directory(self) -> str:

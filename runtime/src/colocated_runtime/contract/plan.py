@@ -8,10 +8,12 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from colocated_runtime.contract.base import Message
-from colocated_runtime.contract.report import Phase
+from colocated_runtime.contract.phase import Phase
 
 Words = Annotated[str, StringConstraints(max_length=1024)]
 Bytes = Annotated[int, Field(ge=0, lt=2**53)]
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Seconds = Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False)]
 
 
 class PlanItem(Message):
@@ -20,6 +22,7 @@ class PlanItem(Message):
     name: Annotated[str, StringConstraints(max_length=63)]
     """Such as trainerWeights or kvCache; docs/memory.md has its formula and source."""
     bytes: Bytes
+    """At the phase's peak."""
     formula: Words = ""
     """The formula with this job's numbers in it."""
 
@@ -29,8 +32,10 @@ class PhasePlan(Message):
 
     phase: Phase
     device: list[PlanItem] = Field(default_factory=list, max_length=32)
+    """On the most loaded device."""
     host: list[PlanItem] = Field(default_factory=list, max_length=32)
-    seconds: float = 0.0
+    """In one pod's host memory."""
+    seconds: Seconds = 0.0
     """Predicted length of the phase in one step; 0 where it is no part of a step."""
 
     @property
@@ -47,19 +52,19 @@ class PhasePlan(Message):
 class PlannedSettings(Message):
     """What the plan chose, or found set. Under `Manual` and where the user set a value, it is the user's."""
 
-    gpu_memory_utilization: float
+    gpu_memory_utilization: Annotated[float, Field(ge=0, le=1)]
     """The engine's share of the device."""
     kv_cache_bytes: Bytes
     """Of one engine on one device."""
     sleep_level: Literal[0, 1, 2]
     """0: the engine keeps its memory while training. 1: weights go to the host. 2: weights are dropped."""
-    tensor_parallel: int
+    tensor_parallel: Count
     """Devices of one engine."""
-    per_device_train_batch_size: int
+    per_device_train_batch_size: Count
     """Completions of one micro-batch."""
-    gradient_accumulation_steps: int
+    gradient_accumulation_steps: Count
     """Micro-batches of one optimizer step."""
-    steps_per_generation: int
+    steps_per_generation: Count
     """Micro-batches that one rollout feeds."""
     gradient_checkpointing: bool
     """Whether activations are recomputed in the backward pass."""
@@ -82,7 +87,8 @@ class Plan(Message):
     """The pod's memory limit; null where it has none."""
     settings: PlannedSettings
     phases: list[PhasePlan] = Field(default_factory=list, max_length=8)
-    step_seconds: float = 0.0
+    """In the order in which a step passes them."""
+    step_seconds: Seconds = 0.0
     """Predicted time of one step, all phases together."""
     why: Words = ""
     """Why these settings and no others."""

@@ -10,6 +10,8 @@ from pydantic import Field, StringConstraints
 
 from colocated_runtime.contract.base import Message
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.phase import Phase as Phase  # its users know it from here
+from colocated_runtime.contract.plan import Plan
 
 TERMINATION_LIMIT = 4096
 """Kubernetes keeps this many bytes of a container's termination message."""
@@ -32,18 +34,6 @@ class Stage(StrEnum):
     RUNNING = "Running"
     STOPPING = "Stopping"  # SIGTERM seen
     FINISHED = "Finished"
-
-
-class Phase(StrEnum):
-    """What the ranks are doing: the states of the memory scheduler."""
-
-    START = "Start"
-    ROLLOUT = "Rollout"
-    SCORE = "Score"
-    TRAIN = "Train"
-    SYNC = "Sync"
-    CHECKPOINT = "Checkpoint"
-    EVALUATE = "Evaluate"
 
 
 class Progress(Message):
@@ -142,6 +132,8 @@ class Report(Message):
     progress: Progress = Progress()
     metrics: Numbers = Field(default_factory=dict)
     throughput: Numbers = Field(default_factory=dict)
+    plan: Plan | None = None
+    """Of the launcher, made with the device and the memory limit that it found."""
     peaks: dict[Phase, PhasePeak] = Field(default_factory=dict)
     pressure: list[Pressure] = Field(default_factory=list, max_length=10_000)
     checkpoints: list[Checkpoint] = Field(default_factory=list, max_length=1000)
@@ -160,7 +152,7 @@ class Report(Message):
 
     def compact(self, limit: int = TERMINATION_LIMIT) -> str:
         """JSON of at most `limit` bytes for the termination message: shortens the traceback, then the lists."""
-        small = self.model_copy(update={"previous": None, "traceback": self.traceback[-1500:]})
+        small = self.model_copy(update={"previous": None, "plan": None, "traceback": self.traceback[-1500:]})
         for update in (
             {},
             {

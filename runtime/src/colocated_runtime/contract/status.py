@@ -1,11 +1,12 @@
 """`status` of a ColocatedRLJob. Written by the operator alone, once a pass."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from colocated_runtime.contract.base import Message
+from colocated_runtime.contract.plan import Plan
 
 Short = Annotated[str, StringConstraints(max_length=253)]
 Long = Annotated[str, StringConstraints(max_length=4096)]
@@ -67,7 +68,7 @@ class PhasePeakStatus(Message):
 class MemoryStatus(Message):
     """The plan, and the peaks seen beside it. Bytes."""
 
-    plan: dict[str, Any] = Field(default_factory=dict)
+    plan: Plan | None = None
     """Planned bytes by phase and line item, and the settings chosen."""
     peaks: list[PhasePeakStatus] = Field(default_factory=list, max_length=16)
     """Seen, by phase."""
