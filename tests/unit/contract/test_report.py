@@ -19,6 +19,7 @@ PLAN = plan().model_dump(by_alias=True, mode="json")
     "lie",
     [
         {"modelUri": "x" * 5000},
+        {"updated": 1e300},
         {"checkpoints": [CHECKPOINT | {"time": 1e300}]},
         {"checkpoints": [CHECKPOINT | {"uri": "x" * 5000}]},
         {"checkpoints": [CHECKPOINT] * 2000},

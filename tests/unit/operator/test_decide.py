@@ -9,6 +9,7 @@ from tests.unit.operator.cluster import SETTINGS, START, Life, child, pod, repor
 
 from colocated_operator.decide import CreateAttempt, DeleteAttempt, DeleteService, decide
 from colocated_operator.observe import Obstacle, Pulled
+from colocated_operator.status.conditions import stamp
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Pressure, Weights
 
@@ -455,6 +456,41 @@ def test_transition_time_moves_only_when_the_status_flips() -> None:
     life.runs(step=2)
     life.passes(5)
     assert life.condition("Running")["lastTransitionTime"] == first
+
+
+def test_when_the_pods_last_reported_is_no_news_by_itself_but_once_a_minute() -> None:
+    life = Life()
+    life.passes(2)
+
+    def hear(step: int, times: int = 1) -> str:
+        for _ in range(times):
+            life.runs(step=step, updated=life.now.timestamp())
+        return str(life.status["observedAt"])
+
+    first = hear(step=1)
+    assert first == stamp(life.now - timedelta(seconds=1))
+    before = life.status
+    assert hear(step=1, times=59) == first
+    assert life.status == before
+    assert hear(step=1) == stamp(life.now - timedelta(seconds=1))
+    assert hear(step=2) == stamp(life.now - timedelta(seconds=1))
+
+
+def test_silent_pods_leave_the_time_of_their_last_report() -> None:
+    life = Life()
+    life.passes(2)
+    life.runs(step=2, updated=life.now.timestamp())
+    told = life.status["observedAt"]
+    life.reports["pod-1-0"] = replace(life.reports["pod-1-0"], error="no answer within 3 s", since=life.now)
+    life.passes(200)
+    assert life.status["observedAt"] == told
+
+
+def test_clock_of_a_pod_that_is_ahead_is_not_believed() -> None:
+    life = Life()
+    life.passes(2)
+    life.runs(step=2, updated=3.9e9)
+    assert life.status["observedAt"] == stamp(life.now)
 
 
 def test_job_being_deleted_is_left_alone() -> None:

@@ -5,7 +5,7 @@ from the labels of the Jobs, whichever knows more, so that neither a killed oper
 """
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from colocated_operator.decide.between import between_attempts, suspending
 from colocated_operator.decide.decision import Action, CreateAttempt, Decision, DeleteAttempt, DeleteService
@@ -23,6 +23,7 @@ __all__ = ["Action", "CreateAttempt", "Decision", "DeleteAttempt", "DeleteServic
 
 ATTEMPTS_KEPT = 2
 """Jobs, pods and ConfigMaps of so many attempts stay readable."""
+HEARD_AGAIN_AFTER = timedelta(minutes=1)
 
 
 def decide(observation: Observation, now: datetime, settings: Settings) -> Decision:
@@ -43,7 +44,9 @@ def decide(observation: Observation, now: datetime, settings: Settings) -> Decis
             return refused(observation, status, now, "InvalidSpec", problem)
     situation = Situation(observation, now, settings, spec, status)
     decision = _going(situation)
-    return replace(decision, actions=decision.actions + _outdated(situation))
+    return replace(
+        decision, status=_without_idle_news(decision.status, status), actions=decision.actions + _outdated(situation)
+    )
 
 
 def _going(s: Situation) -> Decision:
@@ -72,6 +75,14 @@ def _outdated(s: Situation) -> tuple[Action, ...]:
         for child in s.observation.children
         if child.attempt <= s.attempt - ATTEMPTS_KEPT and not (child.gone or child.deleting)
     )
+
+
+def _without_idle_news(status: JobStatus, before: JobStatus) -> JobStatus:
+    """`before` where nothing is new but that the pods have reported again, less than a minute later."""
+    if not before.observed_at or status.model_copy(update={"observed_at": before.observed_at}) != before:
+        return status
+    later = datetime.fromisoformat(status.observed_at) - datetime.fromisoformat(before.observed_at)
+    return before if timedelta(0) <= later < HEARD_AGAIN_AFTER else status
 
 
 def _is_true(status: JobStatus, condition: str) -> bool:

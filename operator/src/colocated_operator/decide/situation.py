@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -126,10 +126,13 @@ def with_status(s: Situation, phase: JobPhase, facts: conditions.Facts, final: R
     if phase not in ("Complete", "Failed"):
         facts = {"Complete": Fact("False", phase), "Failed": Fact("False", phase), **facts}
     generation = s.observation.job.generation
-    changes = {
+    changes: dict[str, Any] = {
         "phase": phase,
         "observed_generation": generation,
         "conditions": conditions.updated(status.conditions, facts, s.now, generation),
         "completion_time": None,
     }
+    if reports:
+        heard = datetime.fromtimestamp(reports[0].updated, UTC)
+        changes["observed_at"] = stamp(min(heard, s.now))
     return Decision(status.model_copy(update=changes))

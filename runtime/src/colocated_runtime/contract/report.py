@@ -125,8 +125,8 @@ class Report(Message):
     attempt: int
     node: int
     stage: Stage
-    started: float
-    updated: float
+    started: Moment
+    updated: Moment
     message: str = ""
     phase: Phase | None = None
     progress: Progress = Progress()

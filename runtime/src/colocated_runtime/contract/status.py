@@ -180,4 +180,4 @@ class JobStatus(Message):
     restarts: list[RestartStatus] = Field(default_factory=list, max_length=10)
     """The last ten."""
     observed_at: Time = ""
-    """When the pods were last heard of."""
+    """When the pods last reported; alone it is written once a minute."""
