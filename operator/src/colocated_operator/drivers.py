@@ -4,22 +4,23 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import structlog
 
 from colocated_operator import metrics, observe
 from colocated_operator.attempts import Attempts
-from colocated_operator.decide import Action, CreateAttempt, Decision, DeleteAttempt, DeleteService, decide
+from colocated_operator.decide import Action, CreateAttempt, Decision, DeleteAttempt, DeleteJob, Sweep, decide
 from colocated_operator.desired import AttemptPlan
-from colocated_operator.kube import Kube, KubeError
+from colocated_operator.kube import Body, Kube, KubeError
 from colocated_operator.observe import Observation, Obstacle, Pulled
 from colocated_operator.reports import Reports
 from colocated_operator.settings import Settings
 from colocated_operator.status.events import Event, body, events
 from colocated_operator.status.patch import merge_patch, without_empty
 from colocated_operator.store import Store
+from colocated_runtime.contract import names
 
 log = structlog.get_logger()
 
@@ -56,6 +57,8 @@ class Driver:
     """Loop time before which an attempt that met an obstacle is not tried again."""
     tries: int = 0
     """Attempts to create the present attempt that met an obstacle."""
+    swept: bool = False
+    """Whether what belonged to the job has been deleted since it was over."""
     failures: int = 0
     written: float = 0.0
     posted: set[str] = field(default_factory=set)
@@ -88,7 +91,7 @@ class Driver:
         observation = self._observation()
         if observation is None:
             return None
-        observation = await self._with_reports(observation)
+        observation = await self._with_trace(await self._with_reports(observation))
         decision = decide(observation, self.world.clock(), self.world.settings)
         for action in decision.actions:
             await self._act(observation, action)
@@ -100,7 +103,8 @@ class Driver:
         return max(0.05, min(pause, IDLE_SECONDS if decision.again_in is None else decision.again_in))
 
     def _observation(self) -> Observation | None:
-        return self.world.store.snapshot(self.uid, self.pulled, self.obstacle)
+        found = self.world.store.snapshot(self.uid, self.pulled, self.obstacle)
+        return replace(found, swept=self.swept) if found else None
 
     async def _with_reports(self, observation: Observation) -> Observation:
         """Ask the pods that run; forget the answers of those that are gone."""
@@ -110,6 +114,13 @@ class Driver:
         self.pulled = known | await self.world.reports.pull(asked, self.uid, known)
         return self._observation() or observation
 
+    async def _with_trace(self, observation: Observation) -> Observation:
+        """Look for earlier attempts where nothing speaks of one: the job is new, or somebody wiped its status."""
+        if observation.job.status or observation.children:
+            return observation
+        traces = [observe.trace(body) for body in await self._config_maps(observation.job.namespace)]
+        return replace(observation, trace=max(traces, default=None))
+
     # Acting
 
     async def _act(self, observation: Observation, action: Action) -> None:
@@ -117,11 +128,21 @@ class Driver:
         match action:
             case CreateAttempt(plan):
                 await self._create(plan)
+            case DeleteJob(name):
+                await kube.delete("Job", namespace, name)
             case DeleteAttempt(name):
                 await kube.delete("ConfigMap", namespace, name)
                 await kube.delete("Job", namespace, name)
-            case DeleteService(name):
-                await kube.delete("Service", namespace, name)
+            case Sweep(service):
+                for body in await self._config_maps(namespace):
+                    await kube.delete("ConfigMap", namespace, body["metadata"]["name"])
+                await kube.delete("Service", namespace, service)
+                self.swept = True
+
+    async def _config_maps(self, namespace: str) -> list[Body]:
+        """Those of this job's attempts."""
+        found = await self.world.kube.list("ConfigMap", namespace, f"{names.LABEL_JOB_UID}={self.uid}")
+        return [body for body in found if observe.controller(body, names.KIND) == self.uid]
 
     async def _create(self, plan: AttemptPlan) -> None:
         """Create the attempt, or remember what is in the way; tried again with growing pauses."""
@@ -138,7 +159,7 @@ class Driver:
             if changed:
                 self.event.set()  # the next pass says so
         else:
-            self.obstacle, self.tries = None, 0
+            self.obstacle, self.tries, self.swept = None, 0, False
             self.world.store.put_child(observe.child_job(outcome))
             metrics.ATTEMPTS.inc()
             self.event.set()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.report import Report
@@ -131,6 +131,14 @@ class Obstacle:
     generation: int
 
 
+class Trace(NamedTuple):
+    """What the ConfigMap of an attempt tells where neither its Job nor a status is left."""
+
+    attempt: int
+    restart_count: int
+    """Counted restarts before it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """Everything that `decide` looks at, besides the clock."""
@@ -141,6 +149,10 @@ class Observation:
     reports: Mapping[str, Pulled] = field(default_factory=dict)
     """By pod uid."""
     obstacle: Obstacle | None = None
+    trace: Trace | None = None
+    """Of the newest attempt; looked for only where the status is empty and no Job is known."""
+    swept: bool = False
+    """Whether everything that belonged to the job has been deleted since it was over."""
 
     def child(self, attempt: int) -> ChildJob | None:
         """The Job of `attempt`."""
@@ -191,6 +203,13 @@ def child_job(body: Mapping[str, Any], *, gone: bool = False) -> ChildJob:
         terminating=int(status.get("terminating") or 0),
         gone=gone,
     )
+
+
+def trace(body: Mapping[str, Any]) -> Trace:
+    """The trace of the attempt whose ConfigMap this is."""
+    meta = body["metadata"]
+    restarts = (meta.get("annotations") or {}).get(names.ANNOTATION_RESTARTS)
+    return Trace(_number((meta.get("labels") or {}).get(names.LABEL_ATTEMPT)), _number(restarts))
 
 
 def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.unit.contract.bad_jobs import GOOD
 
-from colocated_operator.decide import CreateAttempt, Decision, DeleteAttempt, decide
-from colocated_operator.observe import ChildJob, ChildPod, Observation, Obstacle, Pulled, RLJob
+from colocated_operator.decide import CreateAttempt, Decision, DeleteAttempt, DeleteJob, Sweep, decide
+from colocated_operator.observe import ChildJob, ChildPod, Observation, Obstacle, Pulled, RLJob, Trace
 from colocated_operator.settings import Settings
 from colocated_operator.status.patch import without_empty
 from colocated_runtime.contract.outcome import Outcome
@@ -70,11 +70,23 @@ class Life:
         self.pods: dict[str, ChildPod] = {}
         self.reports: dict[str, Pulled] = {}
         self.obstacle: Obstacle | None = None
+        self.config_maps: dict[int, Trace] = {}
+        self.swept = False
         self.now = START
 
     def observe(self) -> Observation:
         job = rl_job(self.spec, self.status, self.generation)
-        return Observation(job, tuple(self.children.values()), tuple(self.pods.values()), self.reports, self.obstacle)
+        unknown = not self.status and not self.children
+        return Observation(
+            job, tuple(self.children.values()), tuple(self.pods.values()), self.reports, self.obstacle,
+            trace=max(self.config_maps.values(), default=None) if unknown else None, swept=self.swept,
+        )  # fmt: skip
+
+    def new_operator(self) -> None:
+        """What only the old one had seen is forgotten: objects that were deleted, reports."""
+        self.children = {number: job for number, job in self.children.items() if not job.gone}
+        self.pods = {uid: pod for uid, pod in self.pods.items() if not pod.gone}
+        self.reports, self.swept = {}, False
 
     def one_pass(self, seconds: float = 1.0) -> Decision:
         self.now += timedelta(seconds=seconds)
@@ -83,10 +95,18 @@ class Life:
             if isinstance(action, CreateAttempt) and not self.obstacle:
                 made = child(action.plan.attempt, restart_count=action.plan.restart_count, created=self.now)
                 self.children[made.attempt] = made
+                self.config_maps[made.attempt] = Trace(made.attempt, made.restart_count)
                 self.put_pod(pod(made.attempt, created=self.now))
-            elif isinstance(action, DeleteAttempt):
+                self.swept = False
+            elif isinstance(action, DeleteJob | DeleteAttempt):
                 number = int(action.name.rpartition("-")[2])
                 self.change_child(number, gone=True)
+                if isinstance(action, DeleteAttempt):
+                    self.config_maps.pop(number, None)
+            elif isinstance(action, Sweep):
+                self.config_maps, self.swept = {}, True
+        before = decision.status.attempt - 1
+        self.children = {n: job for n, job in self.children.items() if not (job.gone and n < before)}
         self.status = without_empty(decision.status.model_dump(by_alias=True, mode="json", exclude_none=True))
         return decision
 

@@ -7,8 +7,8 @@ import pytest
 from tests.unit.contract.bad_jobs import GOOD
 from tests.unit.operator.cluster import SETTINGS, START, Life, child, pod, report
 
-from colocated_operator.decide import CreateAttempt, DeleteAttempt, DeleteService, decide
-from colocated_operator.observe import Obstacle, Pulled
+from colocated_operator.decide import CreateAttempt, DeleteJob, Sweep, decide
+from colocated_operator.observe import Obstacle, Pulled, Trace
 from colocated_operator.status.conditions import stamp
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Pressure, Weights
@@ -90,7 +90,7 @@ def test_counted_restarts_end_at_the_limit() -> None:
     life.passes(3)
     assert life.status["phase"] == "Failed"
     assert "maxRestarts: 2" in life.condition("Failed")["message"]
-    assert len(life.children) == 3
+    assert max(life.children) == 3
 
 
 def test_preemptions_are_not_counted_while_each_brings_a_step() -> None:
@@ -124,7 +124,7 @@ def test_ten_fruitless_preemptions_fail_also_after_a_good_beginning() -> None:
         if life.status["phase"] == "Failed":
             break
     assert life.status["phase"] == "Failed"
-    assert len(life.children) in (10, 11)
+    assert max(life.children) in (10, 11)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.USER_ERROR, Outcome.WEIGHTS_STALE, Outcome.BAD_PLAN])
@@ -155,7 +155,7 @@ def test_suspend_deletes_the_job_and_resume_goes_on_uncounted() -> None:
     life.passes(2)
     life.runs(step=3)
     life.spec = spec(suspend=True)
-    assert life.one_pass().actions == (DeleteAttempt("job-abcde-1"),)
+    assert life.one_pass().actions == (DeleteJob("job-abcde-1"),)
     assert life.condition("Reconciling")["reason"] == "Suspending"
     life.put_pod(pod(1, gone=True))
     life.one_pass()
@@ -205,6 +205,48 @@ def test_resume_by_a_new_operator_that_has_never_seen_the_old_job() -> None:
     life.passes(3)
     assert list(life.children) == [2]
     assert "restarts" not in life.status
+
+
+def test_status_wiped_during_a_suspension_does_not_make_a_number_come_again() -> None:
+    life = Life(spec(restart={"maxRestarts": 5, "backoffSeconds": 0}))
+    life.passes(2)
+    life.ends(1, Outcome.CRASH, step=1)
+    life.passes(3)
+    life.spec = life.spec | {"suspend": True}
+    life.one_pass()
+    life.put_pod(pod(2, gone=True))
+    life.passes(2)
+    assert life.status["phase"] == "Suspended"
+    life.status = {}
+    life.new_operator()
+    life.children.pop(1)
+    life.one_pass()
+    assert (life.status["phase"], life.status["attempt"], life.status["restartCount"]) == ("Suspended", 2, 1)
+    life.spec = life.spec | {"suspend": False}
+    life.passes(3)
+    assert list(life.children) == [3]
+    assert "restarts" not in life.status
+
+
+def test_operator_killed_before_the_first_job_was_created_begins_with_attempt_one() -> None:
+    life = Life()
+    life.config_maps[1] = Trace(1, 0)
+    life.passes(2)
+    assert list(life.children) == [1]
+    assert "restarts" not in life.status
+
+
+def test_config_maps_of_old_attempts_go_also_where_their_jobs_were_deleted() -> None:
+    life = Life()
+    for number in (1, 2, 3):
+        life.passes(3)
+        life.spec = life.spec | {"suspend": True}
+        life.one_pass()
+        life.put_pod(pod(number, gone=True))
+        life.passes(2)
+        life.spec = life.spec | {"suspend": False}
+    life.passes(3)
+    assert list(life.config_maps) == [3, 4]
 
 
 def test_job_suspended_from_the_start_creates_nothing() -> None:
@@ -332,7 +374,7 @@ def test_deadline_counts_from_the_first_attempt() -> None:
     assert life.status["attempt"] == 2
     life.now += timedelta(seconds=40)
     decision = life.one_pass()
-    assert decision.actions == (DeleteAttempt("job-abcde-2"),)
+    assert decision.actions == (DeleteJob("job-abcde-2"),)
     assert life.condition("Failed")["reason"] == "DeadlineExceeded"
     first = life.status["completionTime"]
     life.passes(3)
@@ -347,9 +389,35 @@ def test_time_to_live_removes_what_belongs_to_the_job_and_nothing_earlier() -> N
     decision = life.one_pass(seconds=30)
     assert decision.actions == ()
     assert decision.again_in == pytest.approx(60, abs=32)
-    assert life.one_pass(seconds=40).actions == (DeleteService("job-abcde"), DeleteAttempt("job-abcde-1"))
+    assert life.one_pass(seconds=40).actions == (DeleteJob("job-abcde-1"), Sweep("job-abcde"))
     assert life.one_pass().actions == ()
     assert life.status["phase"] == "Complete"
+
+
+def test_time_to_live_removes_what_is_left_of_a_job_whose_child_was_deleted_by_hand() -> None:
+    life = Life(spec(ttlSecondsAfterFinished=60))
+    life.passes(2)
+    life.ends(1, Outcome.COMPLETE, step=10, exit_code=0)
+    life.passes(2)
+    life.change_child(1, gone=True)
+    life.one_pass()
+    life.new_operator()
+    assert life.one_pass(seconds=70).actions == (Sweep("job-abcde"),)
+    assert life.one_pass().actions == ()
+    life.new_operator()
+    assert life.one_pass().actions == (Sweep("job-abcde"),), "nobody remembers that it was done"
+
+
+def test_job_mended_after_a_refusal_is_swept_again_when_it_is_over() -> None:
+    life = Life(spec(trainer={"learning_rat": 1e-6}, ttlSecondsAfterFinished=60))
+    life.passes(2)
+    life.passes(2, seconds=60)
+    assert life.swept
+    life.spec, life.generation = spec(ttlSecondsAfterFinished=60), 2
+    life.passes(2)
+    life.ends(1, Outcome.COMPLETE, step=10, exit_code=0)
+    life.one_pass()
+    assert life.one_pass(seconds=70).actions == (DeleteJob("job-abcde-1"), Sweep("job-abcde"))
 
 
 # Refusals

@@ -44,6 +44,12 @@ def test_job_is_indexed_all_or_none_and_carries_what_a_new_operator_needs() -> N
     assert "suspend" not in spec
 
 
+def test_config_map_tells_a_new_operator_as_much_as_its_job_would() -> None:
+    meta = objects.config_map(plan())["metadata"]
+    assert meta["labels"][names.LABEL_ATTEMPT] == "2"
+    assert meta["annotations"][names.ANNOTATION_RESTARTS] == "1"
+
+
 def test_queue_labels_go_to_the_job_and_no_others() -> None:
     labels = {"kueue.x-k8s.io/queue-name": "gpus", "team": "a"}
     made = objects.job(plan(labels=labels))["metadata"]["labels"]

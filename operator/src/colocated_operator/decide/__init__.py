@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from colocated_operator.decide.between import between_attempts, suspending
-from colocated_operator.decide.decision import Action, CreateAttempt, Decision, DeleteAttempt, DeleteService
+from colocated_operator.decide.decision import Action, CreateAttempt, Decision, DeleteAttempt, DeleteJob, Sweep
 from colocated_operator.decide.ended import complete, ended, finished, refused
 from colocated_operator.decide.running import running
 from colocated_operator.decide.situation import Situation, known_status, parse
@@ -19,7 +19,7 @@ from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.status import JobStatus
 
-__all__ = ["Action", "CreateAttempt", "Decision", "DeleteAttempt", "DeleteService", "decide"]
+__all__ = ["Action", "CreateAttempt", "Decision", "DeleteAttempt", "DeleteJob", "Sweep", "decide"]
 
 ATTEMPTS_KEPT = 2
 """Jobs, pods and ConfigMaps of so many attempts stay readable."""
@@ -69,11 +69,11 @@ def _going(s: Situation) -> Decision:
 
 
 def _outdated(s: Situation) -> tuple[Action, ...]:
-    """Jobs of attempts older than the two last."""
+    """What is left of attempts older than the two last. The store forgets a Job that is gone after this pass."""
     return tuple(
         DeleteAttempt(child.name)
         for child in s.observation.children
-        if child.attempt <= s.attempt - ATTEMPTS_KEPT and not (child.gone or child.deleting)
+        if child.attempt <= s.attempt - ATTEMPTS_KEPT and not child.deleting
     )
 
 

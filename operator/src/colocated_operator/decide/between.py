@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from colocated_operator.decide.decision import CreateAttempt, Decision, DeleteAttempt
+from colocated_operator.decide.decision import CreateAttempt, Decision, DeleteJob
 from colocated_operator.decide.ended import deadline_exceeded, ended, refused
 from colocated_operator.decide.situation import RESUMED, SUSPENDING, Situation, with_status
 from colocated_operator.desired import AttemptPlan
@@ -73,7 +73,7 @@ def _next_attempt(s: Situation) -> Decision:
 def suspending(s: Situation, child: ChildJob) -> Decision:
     """Delete the Job: its pods save and leave. The child's own `suspend` is Kueue's, never ours."""
     if not child.gone or not s.pods_over:
-        deletes = () if child.deleting or child.gone else (DeleteAttempt(child.name),)
+        deletes = () if child.deleting or child.gone else (DeleteJob(child.name),)
         facts = conditions.reconciling(SUSPENDING, "pods save and end")
         decision = with_status(s, s.status.phase, facts | {"Suspended": Fact("False", SUSPENDING)})
         return replace(decision, actions=deletes)

@@ -14,6 +14,13 @@ class CreateAttempt:
 
 
 @dataclass(frozen=True)
+class DeleteJob:
+    """Delete the Job of an attempt, its pods with it. Its ConfigMap stays: the trace that the number was used."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class DeleteAttempt:
     """Delete the Job of an attempt, its pods with it, and its ConfigMap."""
 
@@ -21,13 +28,13 @@ class DeleteAttempt:
 
 
 @dataclass(frozen=True)
-class DeleteService:
-    """Delete the job's Service."""
+class Sweep:
+    """Delete the Service and every ConfigMap of the job, whatever has become of its Jobs."""
 
-    name: str
+    service: str
 
 
-Action = CreateAttempt | DeleteAttempt | DeleteService
+Action = CreateAttempt | DeleteJob | DeleteAttempt | Sweep
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from colocated_operator.decide.decision import Decision, DeleteAttempt, DeleteService
+from colocated_operator.decide.decision import Decision, DeleteJob, Sweep
 from colocated_operator.decide.situation import Situation, with_status
 from colocated_operator.observe import ChildJob, Observation
 from colocated_operator.policies import restart
 from colocated_operator.policies.ending import Ending
 from colocated_operator.status import conditions
 from colocated_operator.status.conditions import Fact, stamp
+from colocated_runtime.contract import names
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report
 from colocated_runtime.contract.status import JobStatus, RestartStatus
@@ -31,7 +32,7 @@ def complete(s: Situation, end: Ending) -> Decision:
 
 def ended(s: Situation, child: ChildJob | None, end: Ending) -> Decision:
     """Record the end of the present attempt; then restart or fail."""
-    deletes = (DeleteAttempt(child.name),) if child and child.live and not child.deleting else ()
+    deletes = (DeleteJob(child.name),) if child and child.live and not child.deleting else ()
     if end.outcome is Outcome.DEADLINE_EXCEEDED:
         return replace(deadline_exceeded(s, end.report), actions=deletes)
     progressed = _progressed(s, end)
@@ -86,14 +87,14 @@ def finished(observation: Observation, status: JobStatus, now: datetime) -> Deci
     """Nothing more happens, but the time to live of what belongs to the job runs. The object itself stays."""
     status = status.model_copy(update={"observed_generation": observation.job.generation})
     ttl = observation.job.spec.get("ttlSecondsAfterFinished")
-    children = [child for child in observation.children if not (child.gone or child.deleting)]
-    if ttl is None or not children or not status.completion_time:
+    if ttl is None or observation.swept or not status.completion_time:
         return Decision(status)
     left = (datetime.fromisoformat(status.completion_time) + timedelta(seconds=ttl) - now).total_seconds()
     if left > 0:
         return Decision(status, again_in=left)
-    service = children[0].name.rpartition("-")[0]
-    return Decision(status, (DeleteService(service), *(DeleteAttempt(child.name) for child in children)))
+    children = [child for child in observation.children if not (child.gone or child.deleting)]
+    sweep = Sweep(names.job_key(observation.job.name, observation.job.uid))
+    return Decision(status, (*(DeleteJob(child.name) for child in children), sweep))
 
 
 def refused(observation: Observation, status: JobStatus, now: datetime, reason: str, message: str) -> Decision:

@@ -92,7 +92,7 @@ def known_status(observation: Observation) -> JobStatus:
         status = JobStatus()
     children = observation.children
     if not children:
-        return status
+        return _traced(status, observation)
     newest = max(children, key=lambda child: child.attempt)
     started = min(child.created for child in children)
     changes: dict[str, Any] = {"restart_count": max(status.restart_count, newest.restart_count)}
@@ -103,6 +103,18 @@ def known_status(observation: Observation) -> JobStatus:
         changes["memory"] = status.memory.model_copy(update={"pressure_events": 0})
         changes["resumed_from_step"] = status.checkpoints.step or None  # until its own report says it
     return status.model_copy(update=changes)
+
+
+def _traced(status: JobStatus, observation: Observation) -> JobStatus:
+    """An empty status with the number of the last attempt, by its ConfigMap.
+
+    The ConfigMap of attempt 1 may also be that of an operator that was killed before it created the Job; unless the
+    job is suspended, attempt 1 is made then.
+    """
+    trace = observation.trace
+    if trace is None or (trace.attempt == 1 and not observation.job.spec.get("suspend")):
+        return status
+    return status.model_copy(update={"attempt": trace.attempt, "restart_count": trace.restart_count})
 
 
 def parse(raw: Mapping[str, Any]) -> tuple[JobSpec | None, str]:

@@ -23,7 +23,7 @@ def config_map(plan: AttemptPlan) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": metadata(plan, plan.attempt_name, labels=_attempt_label(plan)),
+        "metadata": metadata(plan, plan.attempt_name, labels=_attempt_label(plan), annotations=_origin(plan)),
         "immutable": True,
         "data": {names.ATTEMPT_KEY: attempt.model_dump_json(by_alias=True, exclude_unset=True, indent=1)},
     }
@@ -75,10 +75,6 @@ def job(plan: AttemptPlan) -> dict[str, Any]:
     podReplacementPolicy Failed: after Kueue's suspend and resume, new pods wait until the old ones are gone.
     """
     queue = {key: value for key, value in plan.labels.items() if key.startswith(names.QUEUE_LABEL_PREFIX)}
-    annotations = {
-        names.ANNOTATION_RESTARTS: str(plan.restart_count),
-        names.ANNOTATION_GENERATION: str(plan.generation),
-    }
     spec: dict[str, Any] = {
         "completionMode": "Indexed",
         "completions": plan.spec.nodes,
@@ -92,8 +88,15 @@ def job(plan: AttemptPlan) -> dict[str, Any]:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(plan, plan.attempt_name, labels=_attempt_label(plan) | queue, annotations=annotations),
+        "metadata": metadata(plan, plan.attempt_name, labels=_attempt_label(plan) | queue, annotations=_origin(plan)),
         "spec": spec,
+    }
+
+
+def _origin(plan: AttemptPlan) -> dict[str, str]:
+    return {
+        names.ANNOTATION_RESTARTS: str(plan.restart_count),
+        names.ANNOTATION_GENERATION: str(plan.generation),
     }
 
 

@@ -12,9 +12,9 @@ LABEL_JOB = f"{GROUP}/job"
 LABEL_JOB_UID = f"{GROUP}/job-uid"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_RESTARTS = f"{GROUP}/restart-count"
-"""On each Job: counted restarts before this attempt, so that a wiped status can be rebuilt."""
+"""On each Job and ConfigMap: counted restarts before this attempt, so that a wiped status can be rebuilt."""
 ANNOTATION_GENERATION = f"{GROUP}/generation"
-"""On each Job: metadata.generation of the ColocatedRLJob from which it was made."""
+"""On each Job and ConfigMap: metadata.generation of the ColocatedRLJob from which it was made."""
 QUEUE_LABEL_PREFIX = "kueue.x-k8s.io/"
 
 NAME_MAX = 40
