@@ -1,0 +1,156 @@
+"""The machine under a job: memory and speed of its devices, and the pod's host memory."""
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from colocated_runtime.contract.job import JobSpec
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?[0-9]+))?")
+BINARY = {unit: 1 << 10 * (power + 1) for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
+DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+MIG = re.compile(r"(?P<parent>.+?)-MIG-(?P<slices>[1-7])g\.(?P<gigabytes>\d+)gb", re.IGNORECASE)
+"""As NVIDIA's device plugin labels nodes with its single strategy: NVIDIA-H100-80GB-HBM3-MIG-3g.40gb."""
+MIG_SLICES = 7
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One device, its neighbours, and what it has of the host."""
+
+    device_bytes: int
+    """Memory as the driver tells it, which is less than the product's name says."""
+    flops: float
+    """Peak dense bfloat16 operations a second."""
+    bandwidth: float
+    """Device memory, bytes a second."""
+    host_bandwidth: float
+    """To pinned host memory, bytes a second, one direction."""
+    peer_bandwidth: float
+    """To the node's other devices, bytes a second, one direction."""
+    devices_per_node: int
+    host_limit_bytes: int | None = None
+    """The pod's memory limit; None without one."""
+    used_bytes: int = 0
+    """What others hold of the device already."""
+    product: str = ""
+    """As the node's label names it; empty where nobody said."""
+    rates_known: bool = True
+    """Whether the speeds are the product's own."""
+
+
+class Product(NamedTuple):
+    """Data sheet figures; memory as `torch.cuda.get_device_properties` reports it."""
+
+    gibibytes: float
+    teraflops: float
+    terabytes_per_second: float
+    host_gigabytes_per_second: float
+    peer_gigabytes_per_second: float
+
+
+PRODUCTS: dict[str, Product] = {
+    "B200": Product(178.3, 2250, 8.0, 55, 900),
+    "H200": Product(139.8, 989, 4.8, 55, 450),
+    "GH200-480GB": Product(94.5, 989, 4.0, 300, 450),
+    "H100-NVL": Product(93.0, 835, 3.9, 55, 300),
+    "H100-PCIE": Product(79.1, 756, 2.0, 55, 55),
+    "H100": Product(79.1, 989, 3.35, 55, 450),
+    "H800": Product(79.1, 989, 3.35, 55, 200),
+    "H20": Product(95.0, 148, 4.0, 55, 450),
+    "A100-40GB": Product(39.4, 312, 1.55, 25, 300),
+    "A100-80GB": Product(79.1, 312, 2.0, 25, 300),
+    "A800": Product(79.1, 312, 2.0, 25, 200),
+    "A40": Product(44.3, 150, 0.70, 25, 25),
+    "A10G": Product(22.0, 70, 0.60, 25, 25),
+    "A10": Product(22.0, 125, 0.60, 25, 25),
+    "L40S": Product(44.3, 362, 0.86, 25, 25),
+    "L40": Product(44.3, 181, 0.86, 25, 25),
+    "L4": Product(22.0, 121, 0.30, 25, 25),
+    "RTX-A6000": Product(47.4, 155, 0.77, 25, 25),
+    "RTX-6000-ADA": Product(47.4, 364, 0.96, 25, 25),
+    "RTX-4090": Product(23.5, 165, 1.0, 25, 25),
+    "RTX-3090": Product(23.6, 71, 0.94, 25, 25),
+    "MI300X": Product(191.7, 1307, 5.3, 55, 400),
+    "MI325X": Product(255.7, 1307, 6.0, 55, 400),
+    "MI250X": Product(63.7, 191, 1.6, 25, 50),
+}
+"""By what the product's label contains; the first that matches counts."""
+
+UNKNOWN = PRODUCTS["A100-80GB"]
+"""Speeds where the product is not known: they order the choices, they do not decide what fits."""
+
+
+def hardware_of(spec: JobSpec) -> Hardware | None:
+    """The devices that `spec` names, or None where neither product nor memory is known, or there are no GPUs."""
+    if spec.backend == "cpu":
+        return None
+    product = known_product(spec.device.product) if spec.device.product else None
+    if product is None and spec.device.memory is None:
+        return None
+    hardware = _hardware(product or UNKNOWN, spec, known=product is not None)
+    if spec.device.memory is not None:
+        hardware = replace(hardware, device_bytes=quantity_bytes(spec.device.memory))
+    return hardware
+
+
+def known_product(label: str) -> Product | None:
+    """The data sheet of the node label's product; of the slice where it is one."""
+    slice_of = MIG.search(label)
+    if slice_of:
+        parent = known_product(slice_of["parent"])
+        return parent and _slice(parent, int(slice_of["slices"]), int(slice_of["gigabytes"]))
+    words = _words(label)
+    return next((product for name, product in PRODUCTS.items() if _matches(name, words)), None)
+
+
+def quantity_bytes(quantity: str) -> int:
+    """A Kubernetes quantity as a whole number, rounded down. Raise ValueError if it is none."""
+    match = QUANTITY.fullmatch(quantity)
+    if not match:
+        raise ValueError(f"{quantity!r} is no quantity; write e.g. 16Gi")
+    number, binary, decimal, exponent = match.groups()
+    factor = (
+        Fraction(BINARY[binary]) if binary else Fraction(10) ** (DECIMAL[decimal] if decimal else int(exponent or 0))
+    )
+    return int(Fraction(number) * factor)
+
+
+def _hardware(product: Product, spec: JobSpec, *, known: bool) -> Hardware:
+    limit = spec.resources.limits.get("memory")
+    return Hardware(
+        device_bytes=int(product.gibibytes * GIB),
+        flops=product.teraflops * 1e12,
+        bandwidth=product.terabytes_per_second * 1e12,
+        host_bandwidth=product.host_gigabytes_per_second * 1e9,
+        peer_bandwidth=product.peer_gigabytes_per_second * 1e9,
+        devices_per_node=spec.ranks_per_node,
+        host_limit_bytes=None if limit is None else quantity_bytes(limit),
+        product=spec.device.product or "",
+        rates_known=known,
+    )
+
+
+def _words(label: str) -> list[str]:
+    return re.split(r"[-_ ]+", label.upper())
+
+
+def _matches(name: str, words: list[str]) -> bool:
+    return all(word in words for word in name.split("-"))
+
+
+def _slice(parent: Product, slices: int, gigabytes: int) -> Product:
+    """A MIG slice. The driver keeps 256 MiB of small and 512 MiB of larger ones: 4864, 9984, 19968, 40448 MiB."""
+    share = slices / MIG_SLICES
+    kept = 0.25 if gigabytes < 20 else 0.5
+    return Product(
+        gibibytes=gigabytes - kept,
+        teraflops=parent.teraflops * share,
+        terabytes_per_second=parent.terabytes_per_second * gigabytes / (parent.gibibytes + 0.9),
+        host_gigabytes_per_second=parent.host_gigabytes_per_second * share,
+        peer_gigabytes_per_second=parent.host_gigabytes_per_second * share,
+    )

@@ -1,0 +1,27 @@
+"""What the runtime can do today. The search chooses among these, so it grows by editing this one constant."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
+Offload = Literal["none", "optimizer", "optimizerAndGradients"]
+Checkpointing = Literal["none", "selective", "half", "full"]
+"""Which activations are recomputed: none, all but those of matrix products and attention, half of the layers, all."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of the runtime's worker."""
+
+    sharding: tuple[Sharding, ...] = ("none",)
+    offload: tuple[Offload, ...] = ("none",)
+    checkpointing: tuple[Checkpointing, ...] = ("none", "full")
+    sleep_levels: tuple[Literal[0, 1, 2], ...] = (0, 2)
+    """Level 1 copies weights to the host that every rollout takes from the trainer anyway: only where a user asks."""
+    skips_old_pass: bool = False
+    """Whether the old log-probabilities are taken from the training pass where that is exact."""
+    shared_weights: bool = False
+    """Whether trainer and engine use one copy of the weights where the layout allows."""
+
+
+RUNTIME = Features()

@@ -1,0 +1,69 @@
+"""Model shape, devices, settings → bytes of every phase → settings chosen, or a refusal with the nearest that fits."""
+
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.plan import PhasePlan, Plan, PlanItem, PlannedSettings
+from colocated_runtime.planner.advice import advice
+from colocated_runtime.planner.devices import Hardware
+from colocated_runtime.planner.items import Item
+from colocated_runtime.planner.refusal import refusal
+from colocated_runtime.planner.search import Candidate, best, candidates, given
+from colocated_runtime.planner.shapes import Shape
+from colocated_runtime.planner.why import why
+from colocated_runtime.planner.workload import Lengths, workload
+
+
+def make_plan(spec: JobSpec, shape: Shape, hardware: Hardware, *, lengths: Lengths | None = None) -> Plan:
+    """The plan of `spec` for a model of `shape` on `hardware`: chosen under Auto, checked under Manual.
+
+    `lengths` are the data's, where somebody has looked. A spec that `contract.refusals` accepts never raises: what does
+    not fit has `fits` False and a `refusal` that names the nearest setting that was planned and does fit.
+    """
+    job = workload(spec, shape, hardware, lengths)
+    found = list(candidates(job, given(spec), spec.memory.headroom, spec.memory.offload or "none"))
+    chosen = best(found)
+    return Plan(
+        fits=chosen.fits,
+        verified=shape.verified,
+        device_bytes=hardware.device_bytes,
+        budget_bytes=chosen.budget,
+        host_limit_bytes=hardware.host_limit_bytes,
+        settings=planned_settings(chosen),
+        phases=_phases(chosen),
+        step_seconds=round(chosen.seconds.step, 3),
+        why=why(spec, chosen, found),
+        refusal="" if chosen.fits else refusal(spec, chosen),
+        advice=advice(chosen),
+    )
+
+
+def planned_settings(chosen: Candidate) -> PlannedSettings:
+    """The candidate's settings under the spec's own names."""
+    job, choice = chosen.made.job, chosen.choice
+    return PlannedSettings(
+        gpu_memory_utilization=choice.utilization,
+        kv_cache_bytes=max(0, chosen.cache),
+        sleep_level=choice.sleep_level,
+        tensor_parallel=job.tensor_parallel,
+        per_device_train_batch_size=choice.rows,
+        gradient_accumulation_steps=job.sizes.per_device * job.sizes.gradient_accumulation_steps // choice.rows,
+        steps_per_generation=job.sizes.per_rank // choice.rows,
+        gradient_checkpointing=choice.checkpointing != "none",
+        offload=choice.offload,
+    )
+
+
+def _phases(chosen: Candidate) -> list[PhasePlan]:
+    lasting = chosen.seconds.phases
+    return [
+        PhasePlan(
+            phase=phase,
+            device=[_item(item) for item in use.device],
+            host=[_item(item) for item in use.host],
+            seconds=round(lasting.get(phase, 0.0), 3),
+        )
+        for phase, use in chosen.uses.items()
+    ]
+
+
+def _item(item: Item) -> PlanItem:
+    return PlanItem(name=item.name, bytes=item.bytes, formula=item.words())

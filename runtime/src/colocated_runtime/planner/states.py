@@ -1,0 +1,171 @@
+"""What the trainer holds on a device: weights, gradients, optimizer states, under every kind of sharding.
+
+Sources: PyTorch's CUDA caching allocator (rounding), torch.optim (states), DistributedDataParallel (buckets),
+Rajbhandari et al. 2020 (ZeRO: 2 + 2 + 12 bytes a parameter, and what each stage divides), DeepSpeed's and accelerate's
+defaults.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+from colocated_runtime.planner.devices import MIB
+from colocated_runtime.planner.features import Offload
+from colocated_runtime.planner.items import Item, billions
+from colocated_runtime.planner.shapes import Shape
+from colocated_runtime.planner.workload import Workload
+
+LARGE_ALLOCATION = 10 * MIB
+"""From here on the allocator gives a tensor a segment of its own, in steps of ALLOCATION_STEP."""
+ALLOCATION_STEP = 2 * MIB
+
+LORA_BYTES = 4
+"""PEFT keeps adapters in float32 beside 16-bit weights (autocast_adapter_dtype)."""
+MASTER_BYTES = 4
+"""DeepSpeed, and accelerate with FSDP, train a float32 copy of 16-bit parameters."""
+REDUCE_BUCKET = 500_000_000
+"""Elements of DeepSpeed's reduce_bucket_size; two of them with overlap_comm."""
+LIVE_PARAMETERS = 1_000_000_000
+"""Elements of DeepSpeed's stage3_max_live_parameters: gathered at the same time."""
+
+
+@dataclass(frozen=True)
+class States:
+    """Bytes on one device."""
+
+    weights: Item
+    gradients: Item
+    buckets: Item | None
+    """Communication buffers beside the gradients, and parameters gathered for the layer at work."""
+    optimizer: Item
+    temporary: int
+    """Of the optimizer's step, at its peak."""
+    trainable: int
+    """Parameters that are trained."""
+
+
+def states(job: Workload) -> States:
+    """Of one rank; the same on every rank, up to rounding."""
+    if job.sharding == "none":
+        return _unsharded(job)
+    if job.sharding == "fsdp":
+        return _fsdp(job)
+    return _zero(job)
+
+
+def trainable_parameters(job: Workload) -> int:
+    """All of the model's, or the adapters'."""
+    return (
+        job.shape.parameters if job.lora is None else adapter_parameters(job.shape, job.lora.r, job.lora.target_modules)
+    )
+
+
+def adapter_parameters(shape: Shape, rank: int, targets: list[str]) -> int:
+    """r x (rows + columns) of each adapted matrix (Hu et al. 2021); all-linear leaves out embedding, head and experts.
+
+    transformers keeps the experts of a layer in one tensor, which is no linear layer for PEFT.
+    """
+    everything = targets == ["all-linear"]
+    linear = [w for w in shape.weights if w.columns > 1 and w.name.endswith("_proj") and "experts" not in w.name]
+    chosen = linear if everything else [w for w in linear if any(w.name == name.rpartition(".")[2] for name in targets)]
+    return sum(weight.number * rank * (weight.rows + weight.columns) for weight in chosen)
+
+
+@functools.lru_cache(maxsize=256)
+def allocated(shape: Shape, element_bytes: int) -> int:
+    """Bytes that the allocator takes for one copy of the parameters: large tensors are rounded up to 2 MiB."""
+    taken = 0
+    for weight in shape.weights:
+        size = weight.rows * weight.columns * element_bytes
+        rounded = -(-size // ALLOCATION_STEP) * ALLOCATION_STEP if size > LARGE_ALLOCATION else size
+        taken += weight.number * rounded
+    return taken
+
+
+def offloaded(job: Workload, parts: States, offload: Offload) -> int:
+    """Bytes that leave the device for pinned host memory while the engine generates."""
+    if offload == "none":
+        return 0
+    held = parts.gradients.bytes if offload == "optimizerAndGradients" and job.gradients_in_rollout else 0
+    return parts.optimizer.bytes + held
+
+
+def _unsharded(job: Workload) -> States:
+    shape, size = job.shape, job.dtype_bytes
+    trainable = trainable_parameters(job)
+    whole = allocated(shape, size)
+    own = LORA_BYTES if job.lora and size == 2 else size
+    adapters = trainable * own if job.lora else 0
+    one = adapters if job.lora else whole
+    per_parameter = job.optimizer.bytes_per_parameter(own)
+    optimizer = (
+        int(one * job.optimizer.states) if job.optimizer.state_bytes is None else math.ceil(trainable * per_parameter)
+    )
+    copies = "adapters" if job.lora else "parameters"
+    return States(
+        weights=Item(
+            "trainerWeights",
+            whole + adapters,
+            lambda: (
+                f"{billions(shape.parameters)} parameters x {size} B"
+                + (f" + {billions(trainable)} of adapters x {own} B" if job.lora else "")
+            ),
+        ),
+        gradients=Item("gradients", one, lambda: f"{billions(trainable)} {copies} x {own} B"),
+        buckets=Item("gradientBuckets", one, lambda: "DistributedDataParallel's copy of the gradients")
+        if job.world_size > 1
+        else None,
+        optimizer=Item("optimizerStates", optimizer, lambda: f"{billions(trainable)} {copies} x {per_parameter:g} B"),
+        temporary=int(one * job.optimizer.temporary),
+        trainable=trainable,
+    )
+
+
+def _zero(job: Workload) -> States:
+    shape, size, ranks = job.shape, job.dtype_bytes, job.shards
+    trainable = trainable_parameters(job)
+    stage = int(job.sharding[-1])
+    kept = shape.parameters * size
+    weights = -(-kept // ranks) if stage == 3 else kept
+    gathered = min(LIVE_PARAMETERS * size, kept - weights)
+    gradients = trainable * size if stage == 1 else -(-trainable * size // ranks)
+    bucket = 2 * min(REDUCE_BUCKET, trainable) * size
+    optimizer = -(-trainable * (MASTER_BYTES + 8) // ranks)
+    return States(
+        weights=Item(
+            "trainerWeights", weights,
+            lambda: f"{billions(shape.parameters)} parameters x {size} B" + (f" / {ranks} ranks" if stage == 3 else ""),
+        ),
+        gradients=Item(
+            "gradients", gradients,
+            lambda: f"{billions(trainable)} x {size} B" + (f" / {ranks} ranks" if stage > 1 else ""),
+        ),
+        buckets=Item(
+            "gradientBuckets", bucket + gathered,
+            lambda: f"2 reduce buckets of {billions(REDUCE_BUCKET)}"
+            + (f" + at most {billions(LIVE_PARAMETERS)} gathered parameters" if stage == 3 else ""),
+        ),
+        optimizer=Item("optimizerStates", optimizer, lambda: f"{billions(trainable)} x 12 B / {ranks} ranks"),
+        temporary=0,
+        trainable=trainable,
+    )  # fmt: skip
+
+
+def _fsdp(job: Workload) -> States:
+    shape, ranks = job.shape, job.shards
+    trainable = trainable_parameters(job)
+    layer = shape.layer_parameters
+    weights = -(-(shape.parameters * MASTER_BYTES) // ranks)
+    gathered = min(2 * layer * job.dtype_bytes + layer * MASTER_BYTES, shape.parameters * MASTER_BYTES)
+    return States(
+        weights=Item("trainerWeights", weights, lambda: f"{billions(shape.parameters)} x 4 B / {ranks} ranks"),
+        gradients=Item(
+            "gradients", -(-trainable * MASTER_BYTES // ranks), lambda: f"{billions(trainable)} x 4 B / {ranks} ranks"
+        ),
+        buckets=Item("gradientBuckets", gathered, lambda: "two gathered layers and one layer's float32 gradients"),
+        optimizer=Item(
+            "optimizerStates", -(-trainable * 8 // ranks), lambda: f"{billions(trainable)} x 8 B / {ranks} ranks"
+        ),
+        temporary=0,
+        trainable=trainable,
+    )

@@ -1,0 +1,37 @@
+"""Why the plan's settings and no others, in a sentence a setting."""
+
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.planner.items import gib
+from colocated_runtime.planner.search import Candidate
+
+
+def why(spec: JobSpec, chosen: Candidate, found: list[Candidate]) -> str:
+    """For status and terminal."""
+    if spec.memory.policy == "Manual":
+        return "memory.policy is Manual: checked as set."
+    if not chosen.fits:
+        return ""
+    return " ".join([_utilization(spec, chosen), _others(chosen, found)]).strip()
+
+
+def _utilization(spec: JobSpec, chosen: Candidate) -> str:
+    job, choice = chosen.made.job, chosen.choice
+    if spec.memory.gpu_memory_utilization is not None:
+        return f"Utilisation {choice.utilization:g} is set."
+    held = chosen.cache >= chosen.made.engine.rollout
+    what = f"{job.max_num_seqs} sequences of {job.lengths.total} tokens"
+    return (
+        f"Utilisation {choice.utilization:g} holds a whole rollout, {what}, at once."
+        if held
+        else f"Utilisation {choice.utilization:g} is the largest that fits: {gib(chosen.cache)} of cache for {what}."
+    )
+
+
+def _others(chosen: Candidate, found: list[Candidate]) -> str:
+    fitting = sum(one.fits for one in found)
+    parts = [
+        f"sleep level {chosen.choice.sleep_level}",
+        f"micro-batches of {chosen.choice.rows}",
+        "gradient checkpointing" if chosen.choice.checkpointing != "none" else "no gradient checkpointing",
+    ]
+    return f"{', '.join(parts).capitalize()}: the fastest of {fitting} settings that fit, of {len(found)}."
