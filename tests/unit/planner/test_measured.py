@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from tests.unit.planner.jobs import SHORT, gib, job, plan
 
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.workload import Lengths
-from tests.unit.planner.jobs import SHORT, gib, job, plan
 
 WITHIN = 0.10
 SMALL, LARGE = "Qwen/Qwen2.5-1.5B", "Qwen/Qwen2.5-7B"
