@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from colocated_operator.observe import ChildPod, Pulled
 from colocated_runtime.contract import names
-from colocated_runtime.contract.report import Report
+from colocated_runtime.contract.report import REPORT_LIMIT, Report
 
-SIZE_LIMIT = 256 * 1024
 TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 AT_ONCE = 64
 
@@ -52,10 +51,10 @@ class Reports:
             if response.status != 200:
                 raise ValueError(f"HTTP {response.status}")
             body = b""
-            async for chunk in response.content.iter_chunked(SIZE_LIMIT):
+            async for chunk in response.content.iter_chunked(REPORT_LIMIT):
                 body += chunk
-                if len(body) > SIZE_LIMIT:
-                    raise ValueError(f"the report is larger than {SIZE_LIMIT} bytes")
+                if len(body) > REPORT_LIMIT:
+                    raise ValueError(f"the report is larger than {REPORT_LIMIT} bytes")
             return body
 
 

@@ -9,7 +9,7 @@ from tests.unit.operator.cluster import Life, last_words, report
 
 from colocated_operator.observe import Pulled
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import TERMINATION_LIMIT, Report
+from colocated_runtime.contract.report import REPORT_LIMIT, TERMINATION_LIMIT, Report
 
 CHECKPOINT = {"step": 1, "uri": "pvc://c/x", "time": 1.0}
 PLAN = plan().model_dump(by_alias=True, mode="json")
@@ -57,6 +57,17 @@ def test_largest_report_that_parses_becomes_a_status() -> None:
     assert life.status["phase"] == "Running"
     assert life.status["progress"]["percent"] == 100
     assert len(life.status["metrics"]) == 64
+
+
+@pytest.mark.parametrize("limit", [TERMINATION_LIMIT, REPORT_LIMIT])
+def test_a_report_is_cut_only_where_it_must_be(limit: int) -> None:
+    room = limit - len(report(3).within(limit))
+    fits = report(3, message="m" * (room - len('"message":"",')))
+    assert len(fits.within(limit)) == limit
+    assert Report.model_validate_json(fits.within(limit)) == fits
+    longer = fits.model_copy(update={"message": fits.message + "m"})
+    assert len(longer.within(limit)) < limit
+    assert Report.model_validate_json(longer.within(limit)).checkpoints == fits.checkpoints
 
 
 def test_last_words_fit_into_a_termination_message() -> None:

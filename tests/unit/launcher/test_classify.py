@@ -33,6 +33,23 @@ def rank(number: int = 0, outcome: Outcome | None = None, message: str = "", at:
             "early",
         ),
         (Facts(1, [rank(0, Outcome.CRASH, "closed"), rank(1)], 1, -9), Outcome.CRASH, "rank 1 was killed by SIGKILL"),
+        (Facts(1, [rank(0, Outcome.TRANSIENT, "reset"), rank(1)], 1, -9), Outcome.CRASH, "rank 1 was killed by"),
+        (Facts(1, [rank(0, Outcome.TRANSIENT, "reset"), rank(1)], 1, -9, oom_kills=1), Outcome.HOST_OUT_OF_MEMORY, ""),
+        (
+            Facts(1, [rank(0, Outcome.TRANSIENT, "reset", at=1), rank(1, Outcome.USER_ERROR, "bad", at=2)]),
+            Outcome.USER_ERROR,
+            "bad",
+        ),
+        (
+            Facts(1, [rank(0, Outcome.CRASH, "Connection closed by peer", at=1), rank(1, Outcome.CRASH, "NaN", at=2)]),
+            Outcome.CRASH,
+            "NaN",
+        ),
+        (
+            Facts(1, [rank(0, Outcome.TRANSIENT, "503", at=1), rank(1, Outcome.CRASH, "later", at=2)]),
+            Outcome.TRANSIENT,
+            "503",
+        ),
         (Facts(1, [rank(0, Outcome.CRASH, "closed"), rank(1)], 1, -9, oom_kills=1, memory_limit=2**30),
          Outcome.HOST_OUT_OF_MEMORY, "limit of 1.0 GiB"),
         (Facts(1, [rank()], 0, -9), Outcome.CRASH, "rank 0 was killed by SIGKILL"),
@@ -65,7 +82,12 @@ def test_classify(facts: Facts, outcome: Outcome, words: str) -> None:
 
 def test_a_rank_that_lost_its_peer_is_secondary() -> None:
     assert classify(Facts(1, [rank(0, Outcome.CRASH, "gloo: Connection closed by peer [10.0.0.2]")])).secondary
+    assert classify(Facts(1, [rank(0, Outcome.TRANSIENT, "DistNetworkError: Connection reset by peer")])).secondary
+    assert classify(
+        Facts(1, [rank()], 0, -6, "NCCL error: remote process exited or there was a network error")
+    ).secondary
     assert not classify(Facts(1, [rank(0, Outcome.CRASH, "division by zero")])).secondary
+    assert not classify(Facts(1, [rank()], 0, -9, "step 3")).secondary
 
 
 def test_exit_codes_are_a_shells() -> None:

@@ -1,12 +1,16 @@
 """What can go wrong before the ranks start; no torch needed."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import time
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Stage
+from colocated_runtime.launcher.environment import Environment, Paths
+from colocated_runtime.launcher.launcher import Launcher
 
 PYTHONPATH = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
@@ -24,8 +28,20 @@ def test_a_pod_that_never_comes(launch, make_attempt) -> None:
     final = launch(attempt=attempt).finish()
     assert final.outcome is Outcome.TRANSIENT
     assert final.message == (
-        "waiting for the other pods took longer than watchdog.startTimeoutSeconds (10 s): waiting for pod 1 (127.0.0.2)"
+        "still waiting for the other pods after watchdog.startTimeoutSeconds (10 s): waiting for pod 1 (127.0.0.2)"
     )
+    assert 9 < final.updated - final.started < 15
+
+
+async def test_download_meeting_and_start_share_one_deadline(make_attempt, tmp_path) -> None:
+    attempt = make_attempt(hosts=("127.0.0.1", "127.0.0.2"), watchdog={"start_timeout_seconds": 60})
+    paths = Paths(tmp_path / "attempt.json", tmp_path / "state", tmp_path / "storage", tmp_path / "termination")
+    environment = Environment(paths, node=0, grace_seconds=1, report_host=None)
+    download_took = 59.0
+    launcher = Launcher(attempt, environment, began=time.monotonic() - download_took)
+    ending = await asyncio.wait_for(launcher._meet(), 10)
+    assert ending is not None
+    assert "startTimeoutSeconds (60 s)" in ending.message
 
 
 def test_stale_files_are_forgotten(launch, make_attempt, tmp_path) -> None:

@@ -11,7 +11,7 @@ from colocated_operator.observe import ChildJob, ChildPod, Observation, Obstacle
 from colocated_operator.settings import Settings
 from colocated_operator.status.patch import without_empty
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Checkpoint, Progress, Report, Stage
+from colocated_runtime.contract.report import TERMINATION_LIMIT, Checkpoint, Progress, Report, Stage
 
 UID = "abcde-1234"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,7 +56,9 @@ def report(step: int = 0, attempt: int = 1, node: int = 0, **changes: Any) -> Re
 
 
 def last_words(outcome: Outcome, step: int = 0, attempt: int = 1, **changes: Any) -> str:
-    return report(step, attempt, stage=Stage.FINISHED, outcome=outcome, message=str(outcome), **changes).compact()
+    return report(step, attempt, stage=Stage.FINISHED, outcome=outcome, message=str(outcome), **changes).within(
+        TERMINATION_LIMIT
+    )
 
 
 class Life:

@@ -9,6 +9,7 @@ from tests.unit.operator.cluster import START, child, last_words, pod, report, r
 from colocated_operator.observe import ChildJob, ChildPod, Observation, Pulled
 from colocated_operator.policies.ending import Ending, ending
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import TERMINATION_LIMIT
 
 FAILED = {"conditions": {"Failed": "BackoffLimitExceeded"}}
 OVER = {"phase": "Failed", "exit_code": 1}
@@ -30,7 +31,7 @@ def test_the_pod_that_failed_by_itself_decides_not_those_stopped_because_of_it()
     stopped = pod(index=0, **OVER, last_words=last_words(Outcome.PREEMPTED), exit_time=START)
     crashed = pod(
         index=1, **OVER, exit_time=START + timedelta(seconds=3),
-        last_words=report(node=1, outcome=Outcome.CRASH, message="NCCL error").compact(),
+        last_words=report(node=1, outcome=Outcome.CRASH, message="NCCL error").within(TERMINATION_LIMIT),
     )  # fmt: skip
     found = judged(child(**FAILED), stopped, crashed)
     assert found is not None
@@ -41,7 +42,7 @@ def test_of_two_failures_the_first_decides() -> None:
     late = pod(index=0, **OVER, exit_time=START + timedelta(seconds=9), last_words=last_words(Outcome.CRASH))
     early = pod(
         index=1, **OVER, exit_time=START,
-        last_words=report(node=1, outcome=Outcome.DEVICE_OUT_OF_MEMORY).compact(),
+        last_words=report(node=1, outcome=Outcome.DEVICE_OUT_OF_MEMORY).within(TERMINATION_LIMIT),
     )  # fmt: skip
     found = judged(child(**FAILED), late, early)
     assert found is not None

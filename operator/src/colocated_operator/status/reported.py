@@ -5,7 +5,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from colocated_operator.status.conditions import Fact, stamp
-from colocated_runtime.contract.report import Phase, PhasePeak, Pressure, Report, Stage
+from colocated_runtime.contract.report import (
+    EVALUATIONS_KEPT,
+    Phase,
+    PhasePeak,
+    Pressure,
+    Report,
+    Stage,
+    first_and_newest,
+)
 from colocated_runtime.contract.status import (
     CheckpointsStatus,
     CheckpointStatus,
@@ -19,7 +27,6 @@ from colocated_runtime.contract.status import (
 
 PRESSURE_LASTS = timedelta(minutes=2)
 """How long after its last event memory pressure counts as present."""
-EVALUATIONS_KEPT = 200
 
 
 def with_reports(status: JobStatus, reports: Sequence[Report], keep: int) -> JobStatus:
@@ -107,7 +114,7 @@ def _evaluations(old: list[EvaluationStatus], report: Report) -> list[Evaluation
     known = {entry.step: entry for entry in old}
     for entry in report.evaluations:
         known[entry.step] = EvaluationStatus(**entry.model_dump())
-    return [known[step] for step in sorted(known)][-EVALUATIONS_KEPT:]
+    return first_and_newest([known[step] for step in sorted(known)], EVALUATIONS_KEPT)
 
 
 def report_facts(reports: Sequence[Report], now: datetime) -> dict[str, Fact]:

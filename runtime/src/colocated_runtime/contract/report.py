@@ -4,7 +4,7 @@ Bounds make sure that whatever parses also fits into a status.
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field, StringConstraints
 
@@ -15,8 +15,12 @@ from colocated_runtime.contract.plan import Plan
 
 TERMINATION_LIMIT = 4096
 """Kubernetes keeps this many bytes of a container's termination message."""
-
-
+REPORT_LIMIT = 256 * 1024
+"""Bytes of a served report; the operator reads no more."""
+PRESSURE_KEPT = 50
+EVALUATIONS_KEPT = 200
+"""Of a rank, a report and a status."""
+T = TypeVar("T")
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Moment = Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -147,23 +151,28 @@ class Report(Message):
     rank: int | None = None
     """The rank that ended the attempt, where one did."""
     traceback: str = ""
-    previous: "Report | None" = None
-    """The final report of the attempt before, found beside the checkpoints."""
 
-    def compact(self, limit: int = TERMINATION_LIMIT) -> str:
-        """JSON of at most `limit` bytes for the termination message: shortens the traceback, then the lists."""
-        small = self.model_copy(update={"previous": None, "plan": None, "traceback": self.traceback[-1500:]})
-        for update in (
+    def within(self, limit: int) -> str:
+        """JSON of at most `limit` bytes. What is too much goes step by step, what is missed least first."""
+        small = self
+        for step in (
             {},
             {
-                "checkpoints": small.checkpoints[-2:],
-                "pressure": small.pressure[-1:],
-                "evaluations": small.evaluations[:1] + small.evaluations[-1:],
+                "traceback": self.traceback[-20_000:],
+                "pressure": self.pressure[-PRESSURE_KEPT:],
+                "checkpoints": self.checkpoints[-200:],
+                "evaluations": first_and_newest(self.evaluations, EVALUATIONS_KEPT),
             },
-            {"traceback": small.traceback[-600:], "message": small.message[:600], "throughput": {}},
-            {"metrics": {}, "peaks": {}, "traceback": "", "pressure": []},
+            {"traceback": self.traceback[-1500:], "plan": None},
+            {
+                "pressure": self.pressure[-1:],
+                "checkpoints": self.checkpoints[-2:],
+                "evaluations": first_and_newest(self.evaluations, 2),
+            },
+            {"traceback": self.traceback[-600:], "message": self.message[:600], "throughput": {}},
+            {"traceback": "", "metrics": {}, "peaks": {}, "pressure": []},
         ):
-            small = small.model_copy(update=update)
+            small = small.model_copy(update=step)
             text = small.model_dump_json(by_alias=True, exclude_defaults=True)
             if len(text.encode()) <= limit:
                 return text
@@ -173,3 +182,8 @@ class Report(Message):
             progress=self.progress,
         )  # fmt: skip
         return bare.model_dump_json(by_alias=True, exclude_defaults=True)
+
+
+def first_and_newest(entries: list[T], count: int) -> list[T]:
+    """At most `count` (from 2 on) of `entries`: the first, from which progress is measured, and the newest."""
+    return entries if len(entries) <= count else [entries[0], *entries[1 - count :]]

@@ -173,7 +173,7 @@ class JobStatus(Message):
     memory: MemoryStatus = Field(default_factory=MemoryStatus)
     checkpoints: CheckpointsStatus = Field(default_factory=CheckpointsStatus)
     evaluations: list[EvaluationStatus] = Field(default_factory=list, max_length=200)
-    """Oldest first."""
+    """Oldest first: the first of all, and the newest."""
     output: OutputStatus = Field(default_factory=OutputStatus)
     resumed_from_step: int | None = None
     """The present attempt's first step came after this one."""

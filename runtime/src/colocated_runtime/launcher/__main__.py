@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 
 import structlog
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ def main() -> int:
         return 1
     processes.adopt_orphans()
     try:
-        return asyncio.run(Launcher(attempt, environment).run())
+        return asyncio.run(Launcher(attempt, environment, began=time.monotonic()).run())
     except OSError as error:
         log.critical("cannot serve the report", port=attempt.report_port, error=str(error))
         return 1

@@ -17,6 +17,10 @@ LOST_PEER = (
     "NCCL communicator was aborted",
 )
 """A rank that says so has lost another one: the other's end is the cause."""
+DOUBTFUL = (Outcome.CRASH, Outcome.TRANSIENT)
+"""What a rank may also say of itself when only another one has failed."""
+LAST_LINES = 3000
+"""Characters at the end of a log in which the cause of an end is looked for."""
 FAILURE = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid: \d+\)")
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -63,10 +67,9 @@ def classify(facts: Facts) -> Ending:
     if facts.hung:
         return Ending(Outcome.HUNG, facts.hung, traceback=facts.stacks)
     words = sorted((rank for rank in facts.ranks if rank.outcome), key=lambda rank: rank.updated)
-    bad = [rank for rank in words if rank.outcome not in (Outcome.COMPLETE, Outcome.PREEMPTED)]
-    telling = next((rank for rank in bad if rank.outcome is not Outcome.CRASH), None)
-    if telling and not (facts.stopping and telling.outcome is Outcome.TRANSIENT):
-        return _own_word(telling, facts)
+    bad = sorted((rank for rank in words if rank.outcome not in (Outcome.COMPLETE, Outcome.PREEMPTED)), key=_guilt)
+    if bad and bad[0].outcome not in DOUBTFUL:
+        return _own_word(bad[0], facts)
     if not bad and any(rank.outcome is Outcome.COMPLETE for rank in words):
         return Ending(Outcome.COMPLETE, words[0].message, 0)
     if facts.oom_kills:
@@ -78,6 +81,15 @@ def classify(facts: Facts) -> Ending:
     return _by_traces(facts)
 
 
+def _guilt(rank: RankState) -> tuple[bool, bool, float]:
+    """Sorts the ranks that failed, the one to blame first: one that knows its own cause, then the earliest."""
+    return rank.outcome in DOUBTFUL, _lost_peer(rank.message), rank.updated
+
+
+def _lost_peer(text: str) -> bool:
+    return any(sign in text for sign in LOST_PEER)
+
+
 def failed_rank(torchrun_log: str) -> tuple[int | None, int | None]:
     """Rank and exit code of the root cause in torchrun's closing words."""
     match = FAILURE.search(torchrun_log, torchrun_log.rfind("Root Cause"))
@@ -87,7 +99,7 @@ def failed_rank(torchrun_log: str) -> tuple[int | None, int | None]:
 def _own_word(rank: RankState, facts: Facts) -> Ending:
     assert rank.outcome is not None
     code = facts.failed_code if facts.failed_rank == rank.rank else facts.exit_code
-    lost = rank.outcome is Outcome.CRASH and any(text in rank.message for text in LOST_PEER)
+    lost = rank.outcome in DOUBTFUL and _lost_peer(rank.message)
     return Ending(rank.outcome, rank.message, shell_code(code), rank.rank, rank.traceback, secondary=lost)
 
 
@@ -126,14 +138,16 @@ def _by_traces(facts: Facts) -> Ending:
     message = f"{where} {_death(code)}"
     if facts.failed_log or trace:
         message += f": {(trace or facts.failed_log).splitlines()[-1][:500]}"
-    return Ending(_traced_outcome(facts, code), message, shell_code(code), facts.failed_rank, trace)
+    outcome = _traced_outcome(facts, code)
+    lost = outcome in DOUBTFUL and _lost_peer(facts.failed_log[-LAST_LINES:])
+    return Ending(outcome, message, shell_code(code), facts.failed_rank, trace, secondary=lost)
 
 
 def _traced_outcome(facts: Facts, code: int) -> Outcome:
-    end = facts.failed_log[-3000:]
+    end = facts.failed_log[-LAST_LINES:]
     if any(text.lower() in end.lower() for text in DEVICE_FULL):
         return Outcome.DEVICE_OUT_OF_MEMORY
-    if code > 0 and any(text in (end or facts.torchrun_log[-3000:]) for text in RENDEZVOUS):
+    if code > 0 and any(text in (end or facts.torchrun_log[-LAST_LINES:]) for text in RENDEZVOUS):
         return Outcome.TRANSIENT
     return Outcome.CRASH
 

@@ -1,10 +1,9 @@
 """The final report: to a file beside the checkpoints, and to Kubernetes as the termination message."""
 
 import structlog
-from pydantic import ValidationError
 
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Report, Stage
+from colocated_runtime.contract.report import TERMINATION_LIMIT, Report, Stage
 from colocated_runtime.files import replace_text
 from colocated_runtime.launcher.classify import Ending
 from colocated_runtime.launcher.environment import Paths
@@ -38,15 +37,6 @@ def write(report: Report, paths: Paths) -> None:
         log.warning("final report not stored", reason=str(error))
     try:
         # Not replaced: the kubelet has mounted this very file.
-        paths.termination_log.write_text(report.compact())
+        paths.termination_log.write_text(report.within(TERMINATION_LIMIT))
     except OSError as error:
         log.warning("termination message not written", reason=str(error))
-
-
-def previous(paths: Paths, attempt: int, node: int) -> Report | None:
-    """The final report of the attempt before, if it lies on this volume."""
-    try:
-        found = Report.model_validate_json(paths.final_report(attempt - 1, node).read_bytes())
-    except (OSError, ValidationError):
-        return None
-    return found.model_copy(update={"previous": None})

@@ -32,8 +32,9 @@ log = structlog.get_logger()
 class Launcher:
     """`report` is what GET /report answers at any moment."""
 
-    def __init__(self, attempt: Attempt, environment: Environment) -> None:
-        self._attempt, self._environment = attempt, environment
+    def __init__(self, attempt: Attempt, environment: Environment, began: float) -> None:
+        """`began`: time.monotonic() from which watchdog.startTimeoutSeconds counts, up to the first rollout."""
+        self._attempt, self._environment, self._began = attempt, environment, began
         self._paths, self._node = environment.paths, environment.node
         self._stop = StopRequest()
         now = time.time()
@@ -70,15 +71,13 @@ class Launcher:
         return ending
 
     def _prepare(self) -> None:
-        """Make the directories, forget what an earlier run left in the state directory, recall the last report."""
+        """Make the directories, forget what an earlier run left in the state directory."""
         state = self._paths.state
         state.mkdir(parents=True, exist_ok=True)
         stale = [self._paths.stop_file, self._paths.sources_file, self._paths.fetch_file, *state.glob("rank-*.json")]
         for path in stale:
             path.unlink(missing_ok=True)
         self._paths.storage.mkdir(parents=True, exist_ok=True)
-        before = finish.previous(self._paths, self._attempt.attempt, self._node)
-        self.report = self.report.model_copy(update={"previous": before})
 
     async def _fetch(self) -> Ending | None:
         """Download the hf:// sources in a process of their own."""
@@ -118,16 +117,18 @@ class Launcher:
     async def _train(self) -> Ending:
         self._tell(Stage.STARTING, f"starting {self._attempt.spec.ranks_per_node} ranks")
         facts = await Supervisor(
-            self._attempt, self._environment, self._stop, self.report, lambda report: setattr(self, "report", report)
-        ).run()
+            self._attempt, self._environment, self._stop, self._began, self.report,
+            publish=lambda report: setattr(self, "report", report),
+        ).run()  # fmt: skip
         return classify(facts)
 
     async def _unless_stopped(self, work: Awaitable[None], doing: str) -> Ending | None:
         """Await `work`; None once it is done, an ending if SIGTERM or the start timeout came before."""
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(work), asyncio.ensure_future(self._stop.asked.wait())]
         seconds = self._attempt.spec.watchdog.start_timeout_seconds
+        left = max(0.0, self._began + seconds - time.monotonic())
         try:
-            done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
@@ -136,7 +137,7 @@ class Launcher:
             return None
         if done:
             return Ending(Outcome.PREEMPTED, f"stopped as asked while {doing}", 143)
-        waited = f"{doing} took longer than watchdog.startTimeoutSeconds ({seconds} s)"
+        waited = f"still {doing} after watchdog.startTimeoutSeconds ({seconds} s)"
         return Ending(Outcome.TRANSIENT, f"{waited}: {self.report.message}")
 
     def _tell(self, stage: Stage, message: str) -> None:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from colocated_runtime.contract.report import Report
+from colocated_runtime.contract.report import REPORT_LIMIT, Report
 
 
 @asynccontextmanager
@@ -13,7 +13,7 @@ async def serving(report: Callable[[], Report], host: str | None, port: int) -> 
     """Serve what `report()` returns at each request, until the block ends. Raise OSError where the port is taken."""
 
     async def get_report(_: web.Request) -> web.Response:
-        return web.Response(text=report().model_dump_json(by_alias=True), content_type="application/json")
+        return web.Response(text=report().within(REPORT_LIMIT), content_type="application/json")
 
     async def get_healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")

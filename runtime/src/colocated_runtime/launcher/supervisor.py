@@ -42,10 +42,13 @@ class StopRequest:
 
 
 class Supervisor:
-    """Runs torchrun once. `publish` is given the report at every look at the ranks."""
+    """Runs torchrun once. `publish` is given the report at every look at the ranks.
+
+    `began`: when the launcher did, as time.monotonic() says it.
+    """
 
     def __init__(
-        self, attempt: Attempt, environment: Environment, stop: StopRequest, report: Report,
+        self, attempt: Attempt, environment: Environment, stop: StopRequest, began: float, report: Report,
         publish: Callable[[Report], None],
     ) -> None:  # fmt: skip
         self._attempt, self._environment, self._stop = attempt, environment, stop
@@ -61,7 +64,7 @@ class Supervisor:
         self._watchdog = watch.Watchdog(
             start_seconds=watchdog.start_timeout_seconds,
             stall_seconds=watchdog.stall_timeout_seconds,
-            began=time.monotonic(),
+            began=began,
         )
         self._ranks = ranks.global_ranks(attempt, environment.node)
         self._started = False

@@ -6,9 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from colocated_runtime.contract.report import Phase, PhasePeak, Pressure, RankState, Report, Stage
+from colocated_runtime.contract.report import PRESSURE_KEPT, Phase, PhasePeak, Pressure, RankState, Report, Stage
 
-PRESSURE_KEPT = 50
 Pulse = tuple[tuple[int, int, Phase, float], ...]
 
 
@@ -105,7 +104,9 @@ class Watchdog:
         if stage is Stage.STARTING:
             if now - self._began < self._start_seconds:
                 return ""
-            return f"the ranks did not start within watchdog.startTimeoutSeconds ({self._start_seconds:.0f} s)"
+            return (
+                f"no first rollout within watchdog.startTimeoutSeconds ({self._start_seconds:.0f} s) of the pod's start"
+            )
         if not ranks or now - self._since < self._stall_seconds:
             return ""
         where = ", ".join(f"rank {rank.rank} in {rank.phase} at step {rank.progress.step}" for rank in ranks[:4]) + (

@@ -13,7 +13,14 @@ from transformers import AutoConfig, AutoTokenizer
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Checkpoint, Evaluation, Phase, Progress
+from colocated_runtime.contract.report import (
+    EVALUATIONS_KEPT,
+    Checkpoint,
+    Evaluation,
+    Phase,
+    Progress,
+    first_and_newest,
+)
 from colocated_runtime.planner.settings import EngineSettings, engine_settings
 from colocated_runtime.worker import callbacks, checks, config, ranks
 from colocated_runtime.worker.checkpoints import CheckpointStore
@@ -178,7 +185,7 @@ class Job:
         if self.evaluator is None or any(entry.step == step for entry in known):
             return
         result = self.evaluator(step)
-        self.state.update(evaluations=[*known, result])
+        self.state.update(evaluations=first_and_newest([*known, result], EVALUATIONS_KEPT))
         log.info("evaluation at step %d: %.3f [%.3f, %.3f]", step, result.mean, result.low, result.high)
         if self.trainer.accelerator.is_main_process:
             with self._evaluations_file.open("a") as file:
@@ -193,7 +200,8 @@ class Job:
         lines = self._evaluations_file.read_text().splitlines() if self._evaluations_file.exists() else []
         entries = [entry for line in ranks.from_first(lines) if (entry := _evaluation(line))]
         resumed = self.state.state.resumed_from_step or 0
-        self.state.update(evaluations=list({e.step: e for e in entries if e.step <= resumed}.values()))
+        known = list({e.step: e for e in entries if e.step <= resumed}.values())
+        self.state.update(evaluations=first_and_newest(known, EVALUATIONS_KEPT))
 
     def _saved(self, step: int, failure: OSError | None) -> None:
         message = f"step {step}: {failure}" if failure else ""
