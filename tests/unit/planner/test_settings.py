@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from tests.unit.planner.jobs import job, plan
 
+from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import JobSpec
-from colocated_runtime.planner.settings import engine_settings
+from colocated_runtime.planner.settings import engine_settings, trainer_settings
 
 
 def spec(**fields: Any) -> JobSpec:
@@ -39,3 +41,24 @@ def test_length_is_left_open_unless_set() -> None:
 )
 def test_an_engine_takes_a_whole_rollout_at_once(fields: dict[str, Any], sequences: int) -> None:
     assert engine_settings(spec(**fields)).max_num_seqs == sequences
+
+
+def test_the_plan_decides_where_there_is_one() -> None:
+    job_spec = job(trainer={"gradient_accumulation_steps": 4})
+    made = plan(job_spec)
+    engine = engine_settings(job_spec, made)
+    assert engine.gpu_memory_utilization == made.settings.gpu_memory_utilization
+    assert engine.sleep_level == made.settings.sleep_level
+    assert engine.max_num_seqs == 32
+    trained = trainer_settings(job_spec, made)
+    assert trained["per_device_train_batch_size"] * trained["gradient_accumulation_steps"] == 32
+    assert trained["per_device_train_batch_size"] * trained["steps_per_generation"] == 32
+    assert trainer_settings(job_spec) == {}
+
+
+def test_trl_gets_only_one_of_the_two_sizes_of_a_rollout() -> None:
+    job_spec = job(trainer={"generation_batch_size": 64})
+    trained = trainer_settings(job_spec, plan(job_spec))
+    assert "steps_per_generation" not in trained
+    sizes = batches({**job_spec.trainer, **trained}, "grpo", 1)
+    assert (sizes.generation_batch, sizes.per_rank) == (64, 64)

@@ -1,14 +1,14 @@
 """How long a step takes with given settings: what orders the choices that fit.
 
-A roofline with two measured efficiencies and two measured overheads. It compares settings of one job; docs/memory.md
+A roofline with two measured efficiencies and a few measured overheads. It compares settings of one job; docs/memory.md
 has its error against measured steps.
 """
 
 from dataclasses import dataclass
 
 from colocated_runtime.contract.report import Phase
-from colocated_runtime.planner.features import Checkpointing
-from colocated_runtime.planner.phases import Choice, Parts, cache_bytes
+from colocated_runtime.planner.features import Checkpointing, Offload
+from colocated_runtime.planner.phases import Fixed, Parts
 
 MATRIX_EFFICIENCY = 0.5
 """Share of the peak that TRL's passes reach: 10 x 7.6e9 operations x 69.6 k tokens in 10.6 s on an H200."""
@@ -18,70 +18,94 @@ LAYER_SECONDS = 0.0013
 """Of each layer in each micro-batch, whatever its size: (11.5 - 10.6 s) / (24 more micro-batches x 28 layers)."""
 TOKEN_SECONDS = 0.002
 """Of each decode step, beyond reading weights and cache: sampling, scheduling."""
+ALL_REDUCE_SECONDS = 15e-6
+"""Of one small all-reduce between the devices of a node; two of them a layer and decode step."""
 SLEEP_SECONDS = 0.15
 """To unmap and map the engine's memory, without copies."""
 SYNC_SECONDS = 0.05
+"""Of one batched hand-over of the weights, beyond moving them."""
 RECOMPUTED: dict[Checkpointing, float] = {"none": 0.0, "selective": 0.3, "half": 1.0, "full": 2.0}
 """Operations for each parameter and token that are done a second time."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one rollout and the training on it, by phase."""
+    """Of one optimizer step and its share of a rollout."""
 
-    phases: dict[Phase, float]
+    rollout: float
+    score: float
+    train: float
+    sync: float
 
     @property
     def step(self) -> float:
-        """All phases together."""
-        return sum(self.phases.values())
+        """All together."""
+        return self.rollout + self.score + self.train + self.sync
+
+    @property
+    def phases(self) -> dict[Phase, float]:
+        """By phase; those that are no part of a step are left out."""
+        return {
+            Phase.ROLLOUT: self.rollout, Phase.SCORE: self.score, Phase.TRAIN: self.train, Phase.SYNC: self.sync
+        }  # fmt: skip
 
 
-def seconds(made: Parts, choice: Choice) -> Seconds:
-    """Predicted for one optimizer step."""
-    job, hardware = made.job, made.job.hardware
-    rows, tokens = job.sizes.per_rank, job.sizes.per_rank * job.lengths.total
-    pass_seconds = 2 * job.shape.active_parameters * tokens / (hardware.flops * MATRIX_EFFICIENCY)
-    micro_batches = -(-rows // choice.rows)
+def seconds(made: Parts, *, cache: int, sleep_level: int, offload: Offload) -> Seconds:
+    """Predicted for one optimizer step; `cache` in bytes of one device."""
+    base, job = made.fixed, made.fixed.job
+    updates = max(1.0, job.sizes.steps_per_generation * job.num_iterations / job.sizes.gradient_accumulation_steps)
+    one_pass, overhead = _pass_seconds(made)
+    sync = 0.0 if job.shares_weights else SYNC_SECONDS + 2 * base.engine.weights / job.hardware.bandwidth
+    switching = 0.0 if sleep_level == 0 else SLEEP_SECONDS
+    if sleep_level == 1:
+        switching += 2 * base.engine.weights / job.hardware.host_bandwidth
+    if offload != "none":
+        switching += 2 * base.states.optimizer.bytes / job.hardware.host_bandwidth
     passes = job.scores_old + job.reference
-    layers = job.shape.num_hidden_layers
-    overhead = micro_batches * layers * LAYER_SECONDS
-    states = made.states
-    update = (2 * states.weights.bytes + 2 * states.optimizer.bytes + states.gradients.bytes) / hardware.bandwidth
-    updates = max(1, job.sizes.steps_per_generation * job.num_iterations // job.sizes.gradient_accumulation_steps)
-    train = (
-        job.num_iterations * (pass_seconds * (3 + RECOMPUTED[choice.checkpointing] / 2) + overhead) + updates * update
+    recomputed = RECOMPUTED[made.checkpointing] / 2
+    train = job.num_iterations * (one_pass * (3 + recomputed) + overhead * (1 + recomputed / 3))
+    return Seconds(
+        rollout=(rollout_seconds(base, cache) + switching) / updates,
+        score=passes * (one_pass + overhead / 3) / updates,
+        train=train / updates + _update_seconds(base),
+        sync=sync / updates,
     )
-    if job.world_size > 1:
-        train += updates * 2 * states.gradients.bytes / hardware.peer_bandwidth
-    sync = SYNC_SECONDS + 2 * made.engine.weights / hardware.bandwidth
-    if choice.sleep_level == 1:
-        sync += 2 * made.engine.weights / hardware.host_bandwidth
-    per_step = 1 / updates
-    found = {
-        Phase.ROLLOUT: (rollout_seconds(made, choice) + _switching(made, choice)) * per_step,
-        Phase.SCORE: passes * (pass_seconds + overhead / 3) * per_step,
-        Phase.TRAIN: train * per_step,
-        Phase.SYNC: sync * per_step,
-    }
-    return Seconds(found)
 
 
-def rollout_seconds(made: Parts, choice: Choice) -> float:
+def rollout_seconds(base: Fixed, cache: int) -> float:
     """One rollout: each decode step reads the weights and the cache; what does not fit into the cache waits."""
-    job, needs = made.job, made.engine
-    cache = cache_bytes(made, choice.utilization)
-    together = max(1, min(job.max_num_seqs, cache // max(1, needs.sequence)))
-    waves = job.max_num_seqs / together
+    job, needs = base.job, base.engine
+    most = max(1, needs.rollout // job.max_num_seqs)
+    together = max(1, min(job.max_num_seqs, cache // most))
+    return job.max_num_seqs / together * decode_seconds(base, together)
+
+
+def decode_seconds(base: Fixed, together: float) -> float:
+    """Of the longest completion, with `together` sequences in one engine."""
+    job, needs = base.job, base.engine
     mean = job.lengths.prompt + job.lengths.completion / 2
-    step = (needs.weights + together * mean * needs.token) / (job.hardware.bandwidth * MEMORY_EFFICIENCY)
-    if job.tensor_parallel > 1:  # two all-reduces a layer, bound by latency
-        step += 2 * job.shape.num_hidden_layers * 15e-6
-    return waves * job.lengths.completion * (step + TOKEN_SECONDS)
+    read = needs.weights + together * mean * needs.token
+    step = read / (job.hardware.bandwidth * MEMORY_EFFICIENCY) + TOKEN_SECONDS
+    if job.tensor_parallel > 1:
+        step += 2 * job.shape.num_hidden_layers * ALL_REDUCE_SECONDS
+    return job.lengths.completion * step
 
 
-def _switching(made: Parts, choice: Choice) -> float:
-    found = 0.0 if choice.sleep_level == 0 else SLEEP_SECONDS
-    if choice.offload != "none":
-        found += 2 * made.states.optimizer.bytes / made.job.hardware.host_bandwidth
+def _pass_seconds(made: Parts) -> tuple[float, float]:
+    """Of one forward pass over a rank's share of a rollout, and the overhead of its micro-batches."""
+    job = made.fixed.job
+    rows = job.sizes.per_rank
+    operations = 2 * job.shape.active_parameters * rows * job.lengths.total
+    overhead = -(-rows // made.rows) * job.shape.num_hidden_layers * LAYER_SECONDS
+    return operations / (job.hardware.flops * MATRIX_EFFICIENCY), overhead * 3 / 4
+
+
+def _update_seconds(base: Fixed) -> float:
+    """The optimizer reads and writes everything once; gradients go round the ring of ranks."""
+    job, held = base.job, base.states
+    moved = 2 * held.weights.bytes + 2 * held.optimizer.bytes + held.gradients.bytes
+    found = moved / job.hardware.bandwidth
+    if job.world_size > 1:
+        link = job.hardware.peer_bandwidth if job.world_size == job.ranks_per_node else job.hardware.host_bandwidth
+        found += 2 * held.gradients.bytes / link
     return found

@@ -13,8 +13,9 @@ QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?[0-
 BINARY = {unit: 1 << 10 * (power + 1) for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
 DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
-MIG = re.compile(r"(?P<parent>.+?)-MIG-(?P<slices>[1-7])g\.(?P<gigabytes>\d+)gb", re.IGNORECASE)
-"""As NVIDIA's device plugin labels nodes with its single strategy: NVIDIA-H100-80GB-HBM3-MIG-3g.40gb."""
+MIG = re.compile(r"mig-(?P<slices>[1-7])g\.(?P<gigabytes>\d+)gb", re.IGNORECASE)
+"""As NVIDIA's device plugin names slices: in the product's label NVIDIA-H100-80GB-HBM3-MIG-3g.40gb with its single
+strategy, in the resource nvidia.com/mig-3g.40gb, beside the parent's label, with its mixed one."""
 MIG_SLICES = 7
 
 
@@ -89,7 +90,7 @@ def hardware_of(spec: JobSpec) -> Hardware | None:
     """The devices that `spec` names, or None where neither product nor memory is known, or there are no GPUs."""
     if spec.backend == "cpu":
         return None
-    product = known_product(spec.device.product) if spec.device.product else None
+    product = known_product(spec.device.product, spec.resource_name) if spec.device.product else None
     if product is None and spec.device.memory is None:
         return None
     hardware = _hardware(product or UNKNOWN, spec, known=product is not None)
@@ -98,14 +99,12 @@ def hardware_of(spec: JobSpec) -> Hardware | None:
     return hardware
 
 
-def known_product(label: str) -> Product | None:
-    """The data sheet of the node label's product; of the slice where it is one."""
-    slice_of = MIG.search(label)
-    if slice_of:
-        parent = known_product(slice_of["parent"])
-        return parent and _slice(parent, int(slice_of["slices"]), int(slice_of["gigabytes"]))
-    words = _words(label)
-    return next((product for name, product in PRODUCTS.items() if _matches(name, words)), None)
+def known_product(label: str, resource: str = "") -> Product | None:
+    """The data sheet of the node label's product; of the slice, where label or resource name one."""
+    words = re.split(r"[-_ ]+", label.upper())
+    found = next((product for name, product in PRODUCTS.items() if set(name.split("-")) <= set(words)), None)
+    part = MIG.search(label) or MIG.search(resource)
+    return _slice(found, int(part["slices"]), int(part["gigabytes"])) if found and part else found
 
 
 def quantity_bytes(quantity: str) -> int:
@@ -133,14 +132,6 @@ def _hardware(product: Product, spec: JobSpec, *, known: bool) -> Hardware:
         product=spec.device.product or "",
         rates_known=known,
     )
-
-
-def _words(label: str) -> list[str]:
-    return re.split(r"[-_ ]+", label.upper())
-
-
-def _matches(name: str, words: list[str]) -> bool:
-    return all(word in words for word in name.split("-"))
 
 
 def _slice(parent: Product, slices: int, gigabytes: int) -> Product:

@@ -6,7 +6,7 @@ from colocated_runtime.planner.advice import advice
 from colocated_runtime.planner.devices import Hardware
 from colocated_runtime.planner.items import Item
 from colocated_runtime.planner.refusal import refusal
-from colocated_runtime.planner.search import Candidate, best, candidates, given
+from colocated_runtime.planner.search import Candidate, best, given, search
 from colocated_runtime.planner.shapes import Shape
 from colocated_runtime.planner.why import why
 from colocated_runtime.planner.workload import Lengths, workload
@@ -18,8 +18,8 @@ def make_plan(spec: JobSpec, shape: Shape, hardware: Hardware, *, lengths: Lengt
     `lengths` are the data's, where somebody has looked. A spec that `contract.refusals` accepts never raises: what does
     not fit has `fits` False and a `refusal` that names the nearest setting that was planned and does fit.
     """
-    job = workload(spec, shape, hardware, lengths)
-    found = list(candidates(job, given(spec), spec.memory.headroom, spec.memory.offload or "none"))
+    job, own = workload(spec, shape, hardware, lengths), given(spec, shape)
+    found = search(job, own)
     chosen = best(found)
     return Plan(
         fits=chosen.fits,
@@ -31,24 +31,24 @@ def make_plan(spec: JobSpec, shape: Shape, hardware: Hardware, *, lengths: Lengt
         phases=_phases(chosen),
         step_seconds=round(chosen.seconds.step, 3),
         why=why(spec, chosen, found),
-        refusal="" if chosen.fits else refusal(spec, chosen),
-        advice=advice(chosen),
+        refusal="" if chosen.fits else refusal(spec, chosen, own),
+        advice=advice(chosen, own),
     )
 
 
 def planned_settings(chosen: Candidate) -> PlannedSettings:
     """The candidate's settings under the spec's own names."""
-    job, choice = chosen.made.job, chosen.choice
+    job, rows = chosen.job, chosen.made.rows
     return PlannedSettings(
-        gpu_memory_utilization=choice.utilization,
+        gpu_memory_utilization=chosen.utilization,
         kv_cache_bytes=max(0, chosen.cache),
-        sleep_level=choice.sleep_level,
+        sleep_level=chosen.sleep_level,
         tensor_parallel=job.tensor_parallel,
-        per_device_train_batch_size=choice.rows,
-        gradient_accumulation_steps=job.sizes.per_device * job.sizes.gradient_accumulation_steps // choice.rows,
-        steps_per_generation=job.sizes.per_rank // choice.rows,
-        gradient_checkpointing=choice.checkpointing != "none",
-        offload=choice.offload,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=job.sizes.per_device * job.sizes.gradient_accumulation_steps // rows,
+        steps_per_generation=job.sizes.per_rank // rows,
+        gradient_checkpointing=chosen.made.checkpointing != "none",
+        offload=chosen.offload,
     )
 
 
@@ -57,7 +57,7 @@ def _phases(chosen: Candidate) -> list[PhasePlan]:
     return [
         PhasePlan(
             phase=phase,
-            device=[_item(item) for item in use.device],
+            device=[_item(item) for item in chosen.device_items(phase)],
             host=[_item(item) for item in use.host],
             seconds=round(lasting.get(phase, 0.0), 3),
         )

@@ -1,5 +1,6 @@
 """Which settings fit, and which of those are fastest. What the user set is kept; only what is unset is chosen."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor, gcd
@@ -7,13 +8,25 @@ from math import ceil, floor, gcd
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.cost import Seconds, seconds
-from colocated_runtime.planner.features import Checkpointing
-from colocated_runtime.planner.items import total
-from colocated_runtime.planner.phases import Choice, Parts, Use, cache_bytes, engine_items, parts, phases
+from colocated_runtime.planner.features import Checkpointing, Offload
+from colocated_runtime.planner.items import Item, total
+from colocated_runtime.planner.phases import (
+    Parts,
+    SleepLevel,
+    Use,
+    cache_item,
+    device_items,
+    device_total,
+    fixed,
+    parts,
+    phases,
+)
+from colocated_runtime.planner.shapes import Shape
 from colocated_runtime.planner.workload import Workload, option_values
 
 DEFAULT_UTILIZATION = 0.3
 """TRL's own default for an engine that shares its device with the trainer; where nothing is chosen."""
+DEFAULT_SLEEP_LEVEL: SleepLevel = 2
 STEP = 100
 """Utilisations are whole hundredths: vLLM's compile cache depends on the cache's size."""
 MICRO_BATCH_TOKENS = 16_384
@@ -29,9 +42,11 @@ class Given:
     """The user's own settings; None where the plan may choose."""
 
     utilization: float | None
-    sleep_level: int | None
+    sleep_level: SleepLevel | None
     rows: int | None
     checkpointing: Checkpointing | None
+    offload: Offload
+    headroom: float
 
 
 @dataclass(frozen=True)
@@ -39,34 +54,40 @@ class Candidate:
     """One set of settings and what it needs."""
 
     made: Parts
-    choice: Choice
+    utilization: float
+    sleep_level: SleepLevel
+    offload: Offload
     uses: dict[Phase, Use]
     budget: int
-    host_limit: int | None
+    """Bytes of a device without the headroom."""
 
     @property
+    def job(self) -> Workload:
+        """What is planned."""
+        return self.made.fixed.job
+
+    @functools.cached_property
     def cache(self) -> int:
-        """The engine's bytes for keys and values."""
-        return cache_bytes(self.made, self.choice.utilization)
+        """The engine's bytes for keys and values; negative where the rest does not fit into its share."""
+        return int(self.utilization * self.job.hardware.device_bytes) - self.made.fixed.engine.fixed
 
     @property
     def missing(self) -> dict[Phase, int]:
         """Bytes of the device beyond the budget, by phase; negative where some are left."""
-        return {phase: total(use.device) - self.budget for phase, use in self.uses.items()}
+        return {phase: device_total(use, self.cache) - self.budget for phase, use in self.uses.items()}
 
     @property
     def host_missing(self) -> dict[Phase, int]:
         """The same for the pod's memory limit; empty without one."""
-        if self.host_limit is None:
-            return {}
-        return {phase: total(use.host) - self.host_limit for phase, use in self.uses.items()}
+        limit = self.job.hardware.host_limit_bytes
+        return {} if limit is None else {phase: total(use.host) - limit for phase, use in self.uses.items()}
 
     @property
     def cache_missing(self) -> int:
-        """Bytes that the cache lacks for the longest sequence."""
-        return self.made.engine.sequence - self.cache
+        """Bytes that the cache lacks for the longest sequence: vLLM would not start."""
+        return self.made.fixed.engine.sequence - self.cache
 
-    @property
+    @functools.cached_property
     def excess(self) -> int:
         """By how much it fails; 0 or less if it fits."""
         return max(*self.missing.values(), *self.host_missing.values(), self.cache_missing)
@@ -76,39 +97,41 @@ class Candidate:
         """Whether every phase fits on device and host, and the engine can start."""
         return self.excess <= 0
 
-    @property
+    @functools.cached_property
     def seconds(self) -> Seconds:
         """Predicted."""
-        return seconds(self.made, self.choice)
+        return seconds(self.made, cache=self.cache, sleep_level=self.sleep_level, offload=self.offload)
+
+    def device_items(self, phase: Phase) -> list[Item]:
+        """Everything on the device in `phase`."""
+        return device_items(self.uses[phase], cache_item(self.cache, self.utilization))
 
 
-def given(spec: JobSpec) -> Given:
+def given(spec: JobSpec, shape: Shape) -> Given:
     """What `spec` leaves to the plan. Under Manual that is nothing: what is not set has its default."""
-    auto = spec.memory.policy == "Auto"
+    auto, memory = spec.memory.policy == "Auto", spec.memory
     values = option_values(spec)
     checkpointing: Checkpointing = "full" if values.get("gradient_checkpointing") else "none"
+    level: SleepLevel | None = memory.sleep_level  # type: ignore[assignment]
+    cut = auto and "per_device_train_batch_size" not in spec.trainer and exact_in_any_cut(spec, shape)
     return Given(
-        utilization=spec.memory.gpu_memory_utilization or (None if auto else DEFAULT_UTILIZATION),
-        sleep_level=spec.memory.sleep_level if auto or spec.memory.sleep_level is not None else 2,
-        rows=None if auto and may_cut(spec) else values["per_device_train_batch_size"],
+        utilization=memory.gpu_memory_utilization or (None if auto else DEFAULT_UTILIZATION),
+        sleep_level=level if auto or level is not None else DEFAULT_SLEEP_LEVEL,
+        rows=None if cut else values["per_device_train_batch_size"],
         checkpointing=None if auto and "gradient_checkpointing" not in spec.trainer else checkpointing,
+        offload=memory.offload or "none",
+        headroom=memory.headroom,
     )
 
 
-def may_cut(spec: JobSpec) -> bool:
-    """Whether the plan may change the micro-batch: the user set none, and the loss does not notice.
+def exact_in_any_cut(spec: JobSpec, shape: Shape) -> bool:
+    """Whether TRL computes the same gradients however the rows of a window are cut into micro-batches.
 
-    Entropy bonus and entropy quantile are taken over a micro-batch, the auxiliary loss of experts is a product of means
-    over it: with these, and with bnpo, another cut is another loss.
+    Entropy bonus and entropy quantile are taken over a micro-batch, and the auxiliary loss of experts is a product of
+    means over it: with these, and with bnpo, another cut is another loss.
     """
-    return "per_device_train_batch_size" not in spec.trainer and exact_in_any_cut(spec)
-
-
-def exact_in_any_cut(spec: JobSpec) -> bool:
-    """Whether TRL computes the same gradients however the rows of a window are cut into micro-batches."""
     values = option_values(spec)
-    experts = bool(spec.model and spec.model.shape and spec.model.shape.num_experts)
-    if values.get("router_aux_loss_coef") or (experts and values.get("router_aux_loss_coef") is None):
+    if shape.num_experts and values.get("router_aux_loss_coef") != 0.0:
         return False
     if spec.algorithm == "rloo":
         return True
@@ -120,56 +143,45 @@ def exact_in_any_cut(spec: JobSpec) -> bool:
     )
 
 
-def candidates(job: Workload, own: Given, headroom: float, offload: str = "none") -> Iterator[Candidate]:
-    """Every combination of what may be chosen, the same order for the same input."""
-    budget = int(job.hardware.device_bytes * (1 - headroom))
-    levels = job.features.sleep_levels if own.sleep_level is None else (own.sleep_level,)
-    kinds = job.features.checkpointing if own.checkpointing is None else (own.checkpointing,)
-    for kind in kinds:
-        for rows in _rows(job, own):
-            made = parts(job, rows, kind)
-            for level in levels:
-                utilization = own.utilization
-                if utilization is None:
-                    utilization = _utilization(made, level, budget)
-                choice = Choice(utilization, level, rows, kind, offload)  # type: ignore[arg-type]
-                yield candidate(made, choice, budget)
-
-
-def candidate(made: Parts, choice: Choice, budget: int) -> Candidate:
-    """What `choice` needs."""
-    return Candidate(made, choice, phases(made, choice), budget, made.job.hardware.host_limit_bytes)
+def search(job: Workload, own: Given) -> list[Candidate]:
+    """Every combination of what may be chosen, in the same order for the same input."""
+    return list(_candidates(job, own))
 
 
 def best(found: list[Candidate]) -> Candidate:
     """The fastest that fits; if none does, the one that fails by least."""
     fitting = [one for one in found if one.fits]
-    if fitting:
-        return min(fitting, key=lambda one: one.seconds.step)
-    return min(found, key=lambda one: one.excess)
+    return min(fitting, key=lambda one: one.seconds.step) if fitting else min(found, key=lambda one: one.excess)
 
 
-def largest_utilization(made: Parts, sleep_level: int, budget: int) -> float:
-    """Of the engine, so that each phase still fits; in whole hundredths, 0 where none does."""
-    empty = phases(made, Choice(0.0, sleep_level, made.rows, "full"))  # type: ignore[arg-type]
-    awake = [use for use in empty.values() if any(item.name == "kvCache" for item in use.device)]
-    left = min(budget - total(use.device) for use in awake)
-    share = left + total(engine_items(made, 0))
-    return max(0, floor(share / made.job.hardware.device_bytes * STEP)) / STEP
+def _candidates(job: Workload, own: Given) -> Iterator[Candidate]:
+    budget = int(job.hardware.device_bytes * (1 - own.headroom))
+    levels = job.features.sleep_levels if own.sleep_level is None else (own.sleep_level,)
+    kinds = job.features.checkpointing if own.checkpointing is None else (own.checkpointing,)
+    base = fixed(job)
+    for kind in kinds:
+        for rows in micro_batches(job) if own.rows is None else (own.rows,):
+            made = parts(base, rows, kind)
+            for level in levels:
+                uses = phases(made, level, own.offload)
+                share = own.utilization
+                if share is None:
+                    share = min(wanted_utilization(made), largest_utilization(made, uses, budget))
+                yield Candidate(made, share, level, own.offload, uses, budget)
 
 
-def _utilization(made: Parts, sleep_level: int, budget: int) -> float:
-    """As much as a whole rollout needs at once, if that much is there: more cache would not be used."""
-    needs = made.engine
+def largest_utilization(made: Parts, uses: dict[Phase, Use], budget: int) -> float:
+    """Of the engine, so that every phase still fits; in whole hundredths, 0 where none does."""
+    left = min(budget - total(use.device) for use in uses.values() if use.cached)
+    share = left + made.fixed.engine.fixed
+    return max(0, floor(share / made.fixed.job.hardware.device_bytes * STEP)) / STEP
+
+
+def wanted_utilization(made: Parts) -> float:
+    """As much as a whole rollout needs at once: more cache would not be used."""
+    needs = made.fixed.engine
     share = needs.fixed + max(needs.rollout, needs.sequence)
-    wanted = ceil(share / made.job.hardware.device_bytes * STEP) / STEP
-    return min(wanted, largest_utilization(made, sleep_level, budget))
-
-
-def _rows(job: Workload, own: Given) -> list[int]:
-    if own.rows is not None:
-        return [own.rows]
-    return micro_batches(job)
+    return ceil(share / made.fixed.job.hardware.device_bytes * STEP) / STEP
 
 
 def micro_batches(job: Workload) -> list[int]:

@@ -1,12 +1,12 @@
-"""The engine's settings, chosen from the job's spec alone."""
+"""The plan's settings as engine and trainer take them; the spec's own, and defaults, where there is no plan."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import JobSpec
-
-DEFAULT_UTILIZATION = 0.3
-"""TRL's own default for an engine that shares its device with the trainer."""
+from colocated_runtime.contract.plan import Plan
+from colocated_runtime.planner.search import DEFAULT_SLEEP_LEVEL, DEFAULT_UTILIZATION
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,38 @@ class EngineSettings:
     """Sequences generated at the same time by one engine."""
 
 
-def engine_settings(spec: JobSpec) -> EngineSettings:
-    """Settings for `spec`. Dropping the weights costs nothing: every rollout takes them from the trainer anyway."""
-    sleeps = spec.backend != "cpu"
+def engine_settings(spec: JobSpec, plan: Plan | None = None) -> EngineSettings:
+    """The plan's settings, or without one those of `spec`.
+
+    Sleep level 2 is the default: dropping the weights costs nothing, every rollout takes them from the trainer anyway.
+    """
     sizes = batches(spec.trainer, spec.algorithm, spec.world_size)
+    utilization, level = spec.memory.gpu_memory_utilization, spec.memory.sleep_level
+    if plan:
+        utilization, level = plan.settings.gpu_memory_utilization, plan.settings.sleep_level
+    sleeping = DEFAULT_SLEEP_LEVEL if level is None else level
     return EngineSettings(
-        gpu_memory_utilization=spec.memory.gpu_memory_utilization or DEFAULT_UTILIZATION,
-        sleep_level=(2 if spec.memory.sleep_level is None else spec.memory.sleep_level) if sleeps else 0,
+        gpu_memory_utilization=utilization or DEFAULT_UTILIZATION,
+        sleep_level=0 if spec.backend == "cpu" else sleeping,
         max_model_len=spec.trainer.get("vllm_max_model_length"),
         max_num_seqs=sizes.per_rank * spec.parallelism.tensor_parallel,
     )
+
+
+def trainer_settings(spec: JobSpec, plan: Plan | None = None) -> dict[str, Any]:
+    """TRL's options that the plan decides, under TRL's names; nothing without a plan.
+
+    The sizes of rollout and optimizer step are the user's: only their cut into micro-batches changes.
+    """
+    if plan is None:
+        return {}
+    chosen = plan.settings
+    found = {
+        "per_device_train_batch_size": chosen.per_device_train_batch_size,
+        "gradient_accumulation_steps": chosen.gradient_accumulation_steps,
+        "gradient_checkpointing": chosen.gradient_checkpointing,
+    }
+    # TRL takes only one of the two.
+    if spec.trainer.get("generation_batch_size") is None:
+        found["steps_per_generation"] = chosen.steps_per_generation
+    return found

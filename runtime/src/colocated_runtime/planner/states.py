@@ -122,7 +122,7 @@ def _unsharded(job: Workload) -> States:
 
 
 def _zero(job: Workload) -> States:
-    shape, size, ranks = job.shape, job.dtype_bytes, job.shards
+    shape, size, ranks = job.shape, job.dtype_bytes, job.world_size
     trainable = trainable_parameters(job)
     stage = int(job.sharding[-1])
     kept = shape.parameters * size
@@ -152,7 +152,7 @@ def _zero(job: Workload) -> States:
 
 
 def _fsdp(job: Workload) -> States:
-    shape, ranks = job.shape, job.shards
+    shape, ranks = job.shape, job.world_size
     trainable = trainable_parameters(job)
     layer = shape.layer_parameters
     weights = -(-(shape.parameters * MASTER_BYTES) // ranks)

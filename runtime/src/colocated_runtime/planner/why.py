@@ -15,23 +15,23 @@ def why(spec: JobSpec, chosen: Candidate, found: list[Candidate]) -> str:
 
 
 def _utilization(spec: JobSpec, chosen: Candidate) -> str:
-    job, choice = chosen.made.job, chosen.choice
+    job = chosen.job
     if spec.memory.gpu_memory_utilization is not None:
-        return f"Utilisation {choice.utilization:g} is set."
-    held = chosen.cache >= chosen.made.engine.rollout
+        return f"Utilisation {chosen.utilization:g} is set."
+    held = chosen.cache >= chosen.made.fixed.engine.rollout
     what = f"{job.max_num_seqs} sequences of {job.lengths.total} tokens"
     return (
-        f"Utilisation {choice.utilization:g} holds a whole rollout, {what}, at once."
+        f"Utilisation {chosen.utilization:g} holds a whole rollout, {what}, at once."
         if held
-        else f"Utilisation {choice.utilization:g} is the largest that fits: {gib(chosen.cache)} of cache for {what}."
+        else f"Utilisation {chosen.utilization:g} is the largest that fits: {gib(chosen.cache)} of cache for {what}."
     )
 
 
 def _others(chosen: Candidate, found: list[Candidate]) -> str:
     fitting = sum(one.fits for one in found)
     parts = [
-        f"sleep level {chosen.choice.sleep_level}",
-        f"micro-batches of {chosen.choice.rows}",
-        "gradient checkpointing" if chosen.choice.checkpointing != "none" else "no gradient checkpointing",
+        f"sleep level {chosen.sleep_level}",
+        f"micro-batches of {chosen.made.rows}",
+        "gradient checkpointing" if chosen.made.checkpointing != "none" else "no gradient checkpointing",
     ]
     return f"{', '.join(parts).capitalize()}: the fastest of {fitting} settings that fit, of {len(found)}."

@@ -1,5 +1,6 @@
 """A job's sizes, gathered once: what the formulas read instead of the spec."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +87,8 @@ class Workload:
     reference: bool
     """Whether a second copy of the model holds the reference policy."""
     reward_shapes: tuple[Shape, ...]
+    unknown_rewards: tuple[str, ...]
+    """Sources of reward models whose size nobody knows."""
     optimizer: Optimizer
     sharding: Sharding
     flash_attention: bool
@@ -94,7 +97,7 @@ class Workload:
     sorts_vocabulary: bool
     """Whether sampling sorts the logits (top_p, top_k)."""
     max_model_len: int
-    saves: bool = True
+    evaluates: bool
     features: Features = RUNTIME
 
     @property
@@ -103,15 +106,16 @@ class Workload:
         return self.sizes.per_rank * self.tensor_parallel
 
     @property
-    def shards(self) -> int:
-        """Ranks among which sharded states are divided."""
-        return self.world_size
-
-    @property
     def gradients_in_rollout(self) -> bool:
         """Whether a rollout falls between the micro-batches of one optimizer step."""
         every = self.sizes.steps_per_generation * self.num_iterations
         return every % self.sizes.gradient_accumulation_steps != 0
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether trainer and engine use one copy of the weights: dense, in full, neither divided nor sharded."""
+        whole = self.tensor_parallel == 1 and self.sharding == "none" and self.lora is None
+        return self.features.shared_weights and whole and not self.shape.num_experts
 
 
 def workload(spec: JobSpec, shape: Shape, hardware: Hardware, lengths: Lengths | None) -> Workload:
@@ -120,7 +124,7 @@ def workload(spec: JobSpec, shape: Shape, hardware: Hardware, lengths: Lengths |
     lengths = lengths or guessed_lengths(values)
     reference = spec.lora is None and bool(values.get("beta"))
     attention = (values.get("model_init_kwargs") or {}).get("attn_implementation", "")
-    rewards = [known_shape(reward.model) for reward in spec.rewards if reward.model]
+    rewards = {reward.model: known_shape(reward.model) for reward in spec.rewards if reward.model}
     return Workload(
         shape=shape,
         hardware=hardware,
@@ -134,20 +138,26 @@ def workload(spec: JobSpec, shape: Shape, hardware: Hardware, lengths: Lengths |
         num_iterations=values.get("num_iterations") or 1,
         lora=spec.lora,
         reference=reference,
-        reward_shapes=tuple(found for found in rewards if found),
+        reward_shapes=tuple(found for found in rewards.values() if found),
+        unknown_rewards=tuple(source for source, found in rewards.items() if not found),
         optimizer=OPTIMIZERS.get(str(values.get("optim") or "adamw_torch_fused"), ADAMW),
         sharding=spec.parallelism.sharding,
         flash_attention="flash" in str(attention),
-        scores_old=spec.algorithm == "rloo" or bool(values.get("vllm_importance_sampling_correction", True)),
+        scores_old=_scores_old(spec, values),
         sorts_vocabulary=values.get("top_p") not in (None, 1, 1.0) or bool(values.get("top_k")),
         max_model_len=values.get("vllm_max_model_length") or lengths.total,
+        evaluates=spec.evaluation is not None,
     )
 
 
 def option_values(spec: JobSpec) -> dict[str, Any]:
     """TRL's options as the job has them: the user's, else TRL's defaults."""
-    known: Mapping[str, Any] = options(spec.algorithm)
-    return {name: option.default for name, option in known.items()} | dict(spec.trainer)
+    return {**_defaults(spec.algorithm), **spec.trainer}
+
+
+@functools.cache
+def _defaults(algorithm: str) -> Mapping[str, Any]:
+    return {name: option.default for name, option in options(algorithm).items()}
 
 
 def guessed_lengths(values: Mapping[str, Any]) -> Lengths:
@@ -157,3 +167,17 @@ def guessed_lengths(values: Mapping[str, Any]) -> Lengths:
     return Lengths(
         prompt=max(1, longest - completion) if longest else GUESSED_PROMPT, completion=completion, guessed=not longest
     )
+
+
+def _scores_old(spec: JobSpec, values: Mapping[str, Any]) -> bool:
+    """TRL takes them in a pass of their own, but for GRPO without importance sampling on an aligned window.
+
+    A runtime that skips the pass does so where no optimizer step lies between rollout and training.
+    """
+    sizes = batches(spec.trainer, spec.algorithm, spec.world_size)
+    every = sizes.steps_per_generation * (values.get("num_iterations") or 1)
+    aligned = sizes.gradient_accumulation_steps % every == 0
+    if spec.algorithm == "rloo":
+        return not (RUNTIME.skips_old_pass and aligned and not values.get("beta"))
+    corrected = bool(values.get("vllm_importance_sampling_correction", True))
+    return not aligned or (corrected and not RUNTIME.skips_old_pass)

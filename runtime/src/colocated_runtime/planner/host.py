@@ -1,0 +1,50 @@
+"""Host memory of one pod: what its ranks hold together against resources.limits.memory."""
+
+from colocated_runtime.planner.devices import GIB
+from colocated_runtime.planner.engine import pinned_weights
+from colocated_runtime.planner.features import Offload
+from colocated_runtime.planner.items import Item, gib
+from colocated_runtime.planner.states import States, offloaded
+from colocated_runtime.planner.workload import Workload
+
+PROCESS = 3 * GIB
+"""One rank's interpreter with torch, transformers and vLLM. Assumed."""
+LAUNCHER = GIB // 4
+"""The pod's first process. Assumed."""
+SHARED_MEMORY = GIB // 4
+"""Of the shared-memory volume, for each rank, where a pod has several. Assumed."""
+LARGEST_SHARD = 50_000_000_000
+"""transformers' max_shard_size: a saved file is put together in host memory."""
+
+
+def host_items(job: Workload, held: States, sleep_level: int, offload: Offload) -> list[Item]:
+    """In every phase."""
+    ranks = job.ranks_per_node
+    found = [Item("processes", LAUNCHER + ranks * PROCESS, lambda: f"launcher and {ranks} x {gib(PROCESS)}")]
+    if ranks > 1:
+        found.append(Item("sharedMemory", ranks * SHARED_MEMORY, lambda: f"{ranks} x {gib(SHARED_MEMORY)}"))
+    if sleep_level == 1:
+        one = pinned_weights(job.shape, job.tensor_parallel, job.dtype_bytes)
+        found.append(Item("sleepingWeights", ranks * one, lambda: f"pinned, {ranks} x {gib(one)}"))
+    away = offloaded(job, held, offload)
+    if away:
+        found.append(Item("offloadedStates", ranks * away, lambda: f"pinned, {ranks} x {gib(away)}"))
+    rewards = sum(shape.parameters for shape in job.reward_shapes) * job.dtype_bytes
+    if rewards:
+        found.append(
+            Item("rewardModels", ranks * rewards, lambda: f"while they do not score, {ranks} x {gib(rewards)}")
+        )
+    return found
+
+
+def loading(job: Workload) -> list[Item]:
+    """While the job starts: every rank reads the whole model before it goes to its device."""
+    one = job.shape.parameters * job.dtype_bytes
+    ranks = job.ranks_per_node
+    return [Item("loadedModel", ranks * one, lambda: f"{ranks} x {gib(one)}")]
+
+
+def saving(job: Workload, held: States) -> list[Item]:
+    """While a checkpoint is written: one file of the model at a time, by rank 0."""
+    size = min(LARGEST_SHARD, held.trainable * job.dtype_bytes)
+    return [Item("savedModel", size, lambda: "one file, put together in memory")]

@@ -1,0 +1,77 @@
+"""Devices by product label and memory; slices; quantities."""
+
+from typing import Any
+
+import pytest
+from tests.unit.planner.jobs import job
+
+from colocated_runtime.planner.devices import GIB, MIB, hardware_of, quantity_bytes
+
+
+@pytest.mark.parametrize(
+    ("label", "gibibytes", "teraflops"),
+    [
+        ("NVIDIA-H200", 139.8, 989),
+        ("NVIDIA-H100-80GB-HBM3", 79.1, 989),
+        ("NVIDIA-H100-PCIe", 79.1, 756),
+        ("NVIDIA-A100-SXM4-40GB", 39.4, 312),
+        ("NVIDIA-A100-80GB-PCIe", 79.1, 312),
+        ("NVIDIA-GeForce-RTX-3090", 23.6, 71),
+        ("AMD_Instinct_MI300X_OAM", 191.7, 1307),
+        ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", 39.5, 989 * 3 / 7),
+        ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", 4.75, 312 / 7),
+    ],
+)
+def test_a_product_by_its_label(label: str, gibibytes: float, teraflops: float) -> None:
+    found = hardware_of(job(device={"product": label}))
+    assert found is not None
+    assert found.device_bytes == int(gibibytes * GIB)
+    assert found.flops == pytest.approx(teraflops * 1e12)
+    assert found.rates_known
+
+
+def test_a_slice_by_its_resource_beside_the_parents_label() -> None:
+    found = hardware_of(job(device={"product": "NVIDIA-H100-80GB-HBM3"}, resourceName="nvidia.com/mig-1g.10gb"))
+    assert found is not None
+    assert found.device_bytes == 9984 * MIB
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"device": {"product": "NVIDIA-Z9000"}},
+        {"device": {}},
+        {"gpusPerNode": 0, "device": {}},
+        {"gpusPerNode": 0, "device": {"product": "NVIDIA-H200", "backend": "cpu"}},
+    ],
+)
+def test_nothing_is_guessed(fields: dict[str, Any]) -> None:
+    assert hardware_of(job(**fields)) is None
+
+
+def test_memory_that_is_set_counts_more_than_the_product() -> None:
+    found = hardware_of(job(device={"product": "NVIDIA-H200", "memory": "100Gi"}))
+    assert found is not None
+    assert found.device_bytes == 100 * GIB
+    unknown = hardware_of(job(device={"product": "NVIDIA-Z9000", "memory": "100Gi"}))
+    assert unknown is not None
+    assert not unknown.rates_known
+
+
+def test_the_pods_memory_limit() -> None:
+    found = hardware_of(job(resources={"limits": {"memory": "1.5Gi"}}))
+    assert found is not None
+    assert found.host_limit_bytes == 1536 * MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4", 4), ("16Gi", 16 * GIB), ("1.5Ki", 1536), ("2G", 2 * 10**9), ("500m", 0), ("1e3", 1000), ("1E", 10**18)],
+)
+def test_quantities(text: str, size: int) -> None:
+    assert quantity_bytes(text) == size
+
+
+def test_no_quantity() -> None:
+    with pytest.raises(ValueError, match="'much' is no quantity"):
+        quantity_bytes("much")
