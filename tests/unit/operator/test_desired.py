@@ -85,6 +85,32 @@ def test_gpus_are_limits_with_toleration_shared_memory_and_affinity() -> None:
     ]
 
 
+def test_affinity_of_the_template_and_product_must_both_hold() -> None:
+    zones = [{"key": "zone", "operator": "In", "values": [name]} for name in ("a", "b")]
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [zones[0]]}}]
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {"matchExpressions": [zones[0]]},
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]},
+                ]
+            },
+            "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+        },
+        "podAntiAffinity": {},
+    }
+    template = {"spec": {"affinity": affinity}}
+    made = pod_spec(gpusPerNode=1, device__product="H200", runtime__podTemplate=template)["affinity"]
+    product = {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["H200"]}
+    first, second = made["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert first == {"matchExpressions": [zones[0], product]}
+    assert second["matchExpressions"] == [product]
+    assert second["matchFields"][0]["values"] == ["node-1"]
+    assert made["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] == preferred
+    assert made["podAntiAffinity"] == {}
+
+
 def test_job_without_gpus_asks_for_none() -> None:
     assert "nvidia.com/gpu" not in json.dumps(objects.job(plan()))
 

@@ -1,5 +1,6 @@
 """The pod of a node. Passes the `restricted` Pod Security Standard; GPUs, shared memory and volumes from the spec."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from colocated_operator.desired import AttemptPlan
@@ -13,6 +14,7 @@ GRACE_SECONDS = 120
 LOST_NODE_SECONDS = 30
 """How long pods stay on a node that is not ready; Kubernetes' default is 300."""
 READY_SECONDS = 2
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -62,11 +64,9 @@ def pod_template(plan: AttemptPlan) -> dict[str, Any]:
             "volumes": made.volumes,
         },
     }
-    affinity = _affinity(plan)
-    if affinity:
-        template["spec"]["affinity"] = affinity
-    user = plan.spec.runtime.pod_template
-    result = merged(template, user)
+    result = merged(template, plan.spec.runtime.pod_template)
+    if plan.spec.device.product:
+        result["spec"]["affinity"] = _on_product(plan, result["spec"].get("affinity") or {})
     # What the operator finds its pods by is not the user's to change.
     meta = result.get("metadata") or {}
     result["metadata"] = {**meta, "labels": {**(meta.get("labels") or {}), **labels}}
@@ -122,12 +122,17 @@ def _tolerations(plan: AttemptPlan) -> list[dict[str, Any]]:
     return [*lost, {"key": plan.spec.resource_name, "operator": "Exists", "effect": "NoSchedule"}]
 
 
-def _affinity(plan: AttemptPlan) -> dict[str, Any] | None:
-    """Nodes whose GPU is device.product, by the label that the vendor's feature discovery sets."""
-    product = plan.spec.device.product
-    if not product:
-        return None
+def _on_product(plan: AttemptPlan, affinity: Mapping[str, Any]) -> dict[str, Any]:
+    """`affinity`, but only for nodes whose GPU is device.product, by the label of the vendor's feature discovery.
+
+    Of the terms one is enough, so the product goes into each of them.
+    """
     vendor = plan.spec.resource_name.partition("/")[0]
-    expression = {"key": f"{vendor}/gpu.product", "operator": "In", "values": [product]}
-    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    expression = {"key": f"{vendor}/gpu.product", "operator": "In", "values": [plan.spec.device.product]}
+    nodes = affinity.get("nodeAffinity") or {}
+    required = nodes.get(REQUIRED) or {}
+    terms = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or []), expression]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+    ]
+    return {**affinity, "nodeAffinity": {**nodes, REQUIRED: {**required, "nodeSelectorTerms": terms}}}
