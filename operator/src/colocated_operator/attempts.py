@@ -5,6 +5,7 @@ from colocated_operator.desired.volumes import reward_config_maps, source_claims
 from colocated_operator.kube import Body, Kube, KubeError
 from colocated_operator.observe import Obstacle, controller
 from colocated_runtime.contract import names
+from colocated_runtime.contract.refusals import clash
 
 INVALID_CODES = (400, 422)
 
@@ -58,28 +59,40 @@ class Attempts:
         return found
 
     async def _missing(self, plan: AttemptPlan) -> Obstacle | None:
-        """Claims and ConfigMaps that the spec names and that do not exist, and claims that cannot serve it."""
-        spec = plan.spec
-        for name in reward_config_maps(spec):
-            if await self._kube.get("ConfigMap", plan.namespace, name) is None:
+        """Claims and ConfigMaps that the spec names and that do not exist, or cannot serve it."""
+        return await self._rewards(plan) or await self._sources(plan) or await self._storage(plan)
+
+    async def _rewards(self, plan: AttemptPlan) -> Obstacle | None:
+        files: dict[str, Body] = {}
+        for name in reward_config_maps(plan.spec):
+            found = await self._kube.get("ConfigMap", plan.namespace, name)
+            if found is None:
                 return self._absent(plan, "ConfigMap", name, "rewards[].configMap")
-        for name in source_claims(spec):
+            files[name] = found.get("data") or {}
+        clashing = clash(files)
+        return Obstacle("Waiting", "RewardsClash", clashing, plan.generation) if clashing else None
+
+    async def _sources(self, plan: AttemptPlan) -> Obstacle | None:
+        for name in source_claims(plan.spec):
             if await self._kube.get("PersistentVolumeClaim", plan.namespace, name) is None:
                 return self._absent(plan, "PersistentVolumeClaim", name, "a pvc:// source")
-        claim = spec.checkpoint.storage.claim
+        return None
+
+    async def _storage(self, plan: AttemptPlan) -> Obstacle | None:
+        claim, nodes = plan.spec.checkpoint.storage.claim, plan.spec.nodes
         if claim is None:
             return None
         found = await self._kube.get("PersistentVolumeClaim", plan.namespace, claim)
         if found is None:
             return self._absent(plan, "PersistentVolumeClaim", claim, "checkpoint.storage.claim")
         modes = found["spec"].get("accessModes") or []
-        if spec.nodes > 1 and "ReadWriteMany" not in modes:
-            message = (
-                f"checkpoint.storage.claim: {claim} is {', '.join(modes)}, which cannot serve nodes: {spec.nodes};"
-                " use a ReadWriteMany claim"
-            )
-            return Obstacle("Invalid", "StorageNotShared", message, plan.generation)
-        return None
+        if nodes == 1 or "ReadWriteMany" in modes:
+            return None
+        message = (
+            f"checkpoint.storage.claim: {claim} is {', '.join(modes)}, which cannot serve nodes: {nodes};"
+            " use a ReadWriteMany claim"
+        )
+        return Obstacle("Invalid", "StorageNotShared", message, plan.generation)
 
     @staticmethod
     def _absent(plan: AttemptPlan, kind: str, name: str, field: str) -> Obstacle:

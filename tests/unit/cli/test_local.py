@@ -32,6 +32,12 @@ def test_what_a_cluster_alone_has(spec: dict[str, object], words: str) -> None:
     assert line.startswith(words)
 
 
+def test_rewards_of_which_python_would_import_only_one() -> None:
+    rewards = [{"function": "score:f", "configMap": name} for name in ("a", "b")]
+    (line,) = unsuitable(document({name: {"score.py": ""} for name in ("a", "b", "unused")}, rewards=rewards))
+    assert line.startswith("rewards[].configMap: a and b hold score.py")
+
+
 def test_what_runs_here(tmp_path: Path) -> None:
     sources = {"model": {"source": f"file://{tmp_path}"}, "dataset": {"source": "reasoning-gym://gcd"}}
     rewards = [{"function": "m:f", "configMap": "code"}]

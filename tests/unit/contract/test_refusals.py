@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from tests.unit.contract.bad_jobs import BAD_JOBS, GOOD, BadJob, changed
 
 from colocated_runtime.contract.job import JobSpec
-from colocated_runtime.contract.refusals import refusals
+from colocated_runtime.contract.refusals import clash, refusals
 
 
 def said(**changes: Any) -> list[str]:
@@ -121,3 +121,10 @@ def test_tensor_parallel_divides_the_attention_heads() -> None:
 def test_gym_size_must_be_a_number() -> None:
     (message,) = said(dataset__source="reasoning-gym://gcd?size=many")
     assert message.startswith("dataset.source: size=many")
+
+
+def test_modules_of_one_name_in_two_config_maps_clash() -> None:
+    assert clash({"a": ["score.py", "notes.txt"], "b": ["other.py", "notes.txt"]}) == ""
+    assert clash({"a": ["score.py"], "b": ["x.py", "score.py"], "c": ["score.py"]}) == (
+        "rewards[].configMap: a, b and c hold score.py, and Python imports only one of a name; rename the others"
+    )

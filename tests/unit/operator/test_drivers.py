@@ -37,6 +37,9 @@ class Server:
             if each == kind and body["metadata"]["labels"].get(name) == value
         ]  # fmt: skip
 
+    async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        return self.objects.get((kind, name))
+
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         self.calls.append(f"delete {kind} {name}")
         self.objects.pop((kind, name), None)
@@ -84,6 +87,20 @@ async def test_config_maps_are_asked_for_only_where_nothing_else_tells_the_attem
     for each in (running, suspended):
         await each.one_pass()
         assert each.world.kube.calls == []  # type: ignore[attr-defined]
+
+
+async def test_two_rewards_of_one_module_name_make_no_pod() -> None:
+    rewards = [{"function": "score:f", "configMap": name} for name in ("a", "b")]
+    server = Server(rl_job(GOOD | {"rewards": rewards}))
+    for name in ("a", "b"):
+        server.add({"kind": "ConfigMap", "metadata": {"name": name, "labels": {}}, "data": {"score.py": ""}})
+    job = driver(server)
+    for _ in range(2):
+        await job.one_pass()
+    assert ("Job", "job-abcde-1") not in server.objects
+    (reconciling,) = [entry for entry in server.status["conditions"] if entry["type"] == "Reconciling"]
+    assert reconciling["reason"] == "RewardsClash"
+    assert reconciling["message"].startswith("rewards[].configMap: a and b hold score.py")
 
 
 async def test_time_to_live_removes_the_jobs_own_and_nothing_of_strangers() -> None:

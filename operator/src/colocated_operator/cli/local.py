@@ -16,6 +16,7 @@ from colocated_operator.cli.document import Document, Mistakes
 from colocated_runtime.contract import names, uris
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.refusals import clash
 from colocated_runtime.contract.report import Report
 from colocated_runtime.contract.sources import named_sources
 
@@ -123,6 +124,10 @@ def unsuitable(document: Document) -> list[str]:
             found.append(
                 f"rewards[{index}].configMap: there is no ConfigMap {reward.config_map} in the file; put it there"
             )
+    used = {reward.config_map for reward in spec.rewards}
+    clashing = clash({name: data for name, data in document.config_maps.items() if name in used})
+    if clashing:
+        found.append(clashing)
     found += [
         f"runtime.env[{index}]: {variable.name} comes from the cluster; set it in this shell"
         for index, variable in enumerate(spec.runtime.env)

@@ -3,7 +3,7 @@
 All that `rules` says in CEL, for jobs that no API server has seen, and what CEL cannot tell.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from colocated_runtime.contract import trainer, uris
 from colocated_runtime.contract.batches import batches
@@ -21,6 +21,18 @@ def refusals(spec: JobSpec) -> list[str]:
         return found
     found += [*_complete(spec), *_model(spec), *_rewards(spec), *_datasets(spec), *trainer.refusals(spec)]
     return found or list(_rows(spec))
+
+
+def clash(config_maps: Mapping[str, Collection[str]]) -> str:
+    """What is wrong with the keys of the rewards' ConfigMaps, by name; empty where nothing is."""
+    for key in sorted({key for keys in config_maps.values() for key in keys if key.endswith(".py")}):
+        *others, last = sorted(name for name, keys in config_maps.items() if key in keys)
+        if others:
+            return (
+                f"rewards[].configMap: {', '.join(others)} and {last} hold {key}, and Python imports only one of a"
+                " name; rename the others"
+            )
+    return ""
 
 
 def _complete(spec: JobSpec) -> Iterator[str]:

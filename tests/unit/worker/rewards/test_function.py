@@ -33,6 +33,20 @@ def test_a_function_and_the_module_beside_it(mounted: Path) -> None:
     assert load("reward_a:score", mounted, "rewards[0].function")(completions=["x", "y"]) == [3, 3]
 
 
+def test_a_module_that_another_one_hides_is_refused(mounted: Path) -> None:
+    other = mounted.parent / "math"
+    other.mkdir()
+    for directory, score in ((mounted, 1), (other, 2)):
+        write(directory, "reward_twice", f"def score(completions, **_): return [{score}]")
+    assert load("reward_twice:score", mounted, "rewards[0].function")(completions=["x"]) == [1]
+    assert load("reward_twice:score", mounted, "rewards[1].function")(completions=["x"]) == [1]
+    with pytest.raises(UserError, match=r"^rewards\[2\].function: .*'math'.* is hidden by .*gsm8k/reward_twice.py"):
+        load("reward_twice:score", other, "rewards[2].function")
+    write(other, "json", "def score(completions, **_): return [2]")
+    with pytest.raises(UserError, match=r"hidden by .*json/__init__.py; rename the file"):
+        load("json:score", other, "rewards[2].function")
+
+
 @pytest.mark.parametrize(
     ("module", "text", "name", "message"),
     [

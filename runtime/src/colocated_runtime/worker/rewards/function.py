@@ -23,6 +23,13 @@ def load(name: str, directory: Path | None, field: str) -> Callable[..., Any]:
     except (Exception, SystemExit) as error:
         held = f"; the ConfigMap holds {', '.join(_files(directory))}" if directory else ""
         raise UserError(f"{field}: cannot import {module_name!r}: {type(error).__name__}: {error}{held}") from error
+    own = directory / f"{module_name.partition('.')[0]}.py" if directory else None
+    origin = getattr(module, "__file__", None)
+    if own and own.exists() and origin != str(own):
+        raise UserError(
+            f"{field}: {own.name} of ConfigMap {own.parent.name!r} is hidden by {origin or 'a built-in module'}; rename"
+            " the file"
+        )
     function = getattr(module, attribute, None)
     if not callable(function):
         raise UserError(f"{field}: {module_name!r} has no function {attribute!r}")
