@@ -2,6 +2,8 @@
 
 import typer
 
+from colocated_operator.cli.plan import plan
+from colocated_operator.cli.render import render
 from colocated_operator.cli.run import run
 from colocated_operator.cli.watch import watch
 
@@ -11,6 +13,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(plan)
+app.command()(render)
 app.command()(run)
 app.command()(watch)
 

@@ -34,6 +34,7 @@ class Document:
     namespace: str
     spec: JobSpec
     config_maps: dict[str, dict[str, str]] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 def read(path: Path, name: str | None = None) -> Document:
@@ -82,7 +83,14 @@ def _document(path: Path, job: dict[str, Any], config_maps: dict[str, dict[str, 
         spec = JobSpec.model_validate(job.get("spec"), by_alias=True, by_name=False)
     except ValidationError as error:
         raise Mistakes(*(f"{path}: {explain(detail)}" for detail in error.errors())) from error
-    return Document(name, str(metadata.get("namespace", "default")), spec, config_maps)
+    labels = metadata.get("labels")
+    return Document(
+        name=name,
+        namespace=str(metadata.get("namespace", "default")),
+        spec=spec,
+        config_maps=config_maps,
+        labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+    )
 
 
 def _metadata(entry: dict[str, Any]) -> dict[str, Any]:

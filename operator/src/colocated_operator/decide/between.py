@@ -8,8 +8,9 @@ from colocated_operator.decide.ended import deadline_exceeded, ended, refused
 from colocated_operator.decide.situation import RESUMED, SUSPENDING, Situation, with_status
 from colocated_operator.desired import AttemptPlan
 from colocated_operator.observe import ChildJob
-from colocated_operator.policies import restart
+from colocated_operator.policies import planning, restart
 from colocated_operator.policies.ending import Ending
+from colocated_operator.policies.planning import with_plan
 from colocated_operator.status import conditions
 from colocated_operator.status.conditions import Fact
 from colocated_runtime.contract.outcome import Outcome
@@ -46,6 +47,10 @@ def _next_attempt(s: Situation) -> Decision:
     job, obstacle = s.observation.job, s.observation.obstacle
     if obstacle and obstacle.kind == "Invalid" and obstacle.generation == job.generation:
         return refused(s.observation, s.status, s.now, obstacle.reason, obstacle.message)
+    tried = obstacle is not None and obstacle.generation == job.generation
+    memory = planning.before_attempt(s.spec, s.status, tried=tried)
+    if isinstance(memory, planning.Refusal):
+        return refused(s.observation, with_plan(s.status, memory.plan), s.now, memory.reason, memory.message)
     plan = AttemptPlan(
         name=job.name,
         namespace=job.namespace,
@@ -57,12 +62,14 @@ def _next_attempt(s: Situation) -> Decision:
         attempt=s.attempt + 1,
         restart_count=s.status.restart_count,
         seconds_left=None if s.seconds_left is None else int(s.seconds_left),
+        memory=memory,
     )
     reason, message = (obstacle.reason, obstacle.message) if obstacle else ("Creating", "")
     facts = conditions.reconciling(reason, message) | {
         "Running": Fact("False", reason, message),
         "Suspended": Fact("False", RESUMED if s.resuming else reason),
     }
+    s = replace(s, status=with_plan(s.status, memory))
     decision = with_status(s, "Restarting" if s.attempt else "Pending", facts)
     return replace(decision, actions=(CreateAttempt(plan),))
 

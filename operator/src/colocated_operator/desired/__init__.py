@@ -7,6 +7,7 @@ from typing import Any
 from colocated_operator.settings import Settings
 from colocated_runtime.contract import names
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class AttemptPlan:
     restart_count: int
     seconds_left: int | None
     """Of the job's deadline."""
+    memory: Plan | None = None
+    """The memory plan, where model and device are known beforehand."""
 
     @property
     def key(self) -> str:

@@ -10,6 +10,7 @@ from colocated_runtime.contract.attempt import Attempt
 
 def config_map(plan: AttemptPlan) -> dict[str, Any]:
     """What launcher and worker read: the attempt. Holds no secrets, for the spec only refers to them."""
+    memory: dict[str, Any] = {"plan": plan.memory} if plan.memory else {}
     attempt = Attempt(
         name=plan.name,
         namespace=plan.namespace,
@@ -19,6 +20,7 @@ def config_map(plan: AttemptPlan) -> dict[str, Any]:
         hosts=hosts(plan),
         storage_uri=f"pvc://{plan.claim}" if plan.claim else "emptydir://",
         spec=plan.spec,
+        **memory,
     )
     return {
         "apiVersion": "v1",

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from colocated_operator.status.conditions import Fact, stamp
+from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import (
     EVALUATIONS_KEPT,
     Phase,
@@ -79,12 +80,11 @@ def _memory(old: MemoryStatus, reports: Sequence[Report]) -> MemoryStatus:
                 device_bytes=max(before.device_bytes, peak.device_bytes),
                 host_bytes=max(before.host_bytes, peak.host_bytes),
             )
-    plan = next((report.plan for report in reports if report.plan), old.plan)
     largest = max((peak.device_bytes for peak in peaks.values()), default=0)
     order = [phase.value for phase in Phase]
     return old.model_copy(
         update={
-            "plan": plan,
+            "plan": _plan(old.plan, reports[0].plan),
             "peaks": [
                 PhasePeakStatus(phase=name, device_bytes=peaks[name].device_bytes, host_bytes=peaks[name].host_bytes)
                 for name in sorted(peaks, key=lambda name: order.index(name) if name in order else len(order))
@@ -95,6 +95,20 @@ def _memory(old: MemoryStatus, reports: Sequence[Report]) -> MemoryStatus:
             ),
         }
     )
+
+
+def _plan(old: Plan | None, new: Plan | None) -> Plan | None:
+    """The newer one; `old` itself where both are of the same input, which comparing all items would take long to see.
+
+    A plan is the same for the same devices, limit and settings.
+    """
+    if old is None or new is None:
+        return new or old
+    return old if _input(old) == _input(new) else new
+
+
+def _input(plan: Plan) -> tuple[object, ...]:
+    return plan.device_bytes, plan.budget_bytes, plan.host_limit_bytes, plan.settings, plan.step_seconds
 
 
 def _checkpoints(old: CheckpointsStatus, report: Report, keep: int) -> CheckpointsStatus:

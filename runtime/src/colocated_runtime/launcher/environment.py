@@ -31,6 +31,11 @@ class Paths:
         return self.state / "sources.json"
 
     @property
+    def plan_file(self) -> Path:
+        """Tells the ranks which settings the memory plan chose; missing where there is no plan."""
+        return self.state / names.PLAN_KEY
+
+    @property
     def fetch_file(self) -> Path:
         """What the download says of itself (`fetch.FetchState`)."""
         return self.state / "fetch.json"

@@ -15,7 +15,7 @@ import structlog
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report, Stage
-from colocated_runtime.launcher import finish
+from colocated_runtime.launcher import finish, planning
 from colocated_runtime.launcher.classify import Ending, classify
 from colocated_runtime.launcher.environment import Environment
 from colocated_runtime.launcher.peers import wait_for_peers
@@ -62,7 +62,7 @@ class Launcher:
             except OSError as error:
                 said = f"checkpoint.storage: a directory of the attempt cannot be used: {error}"
                 return Ending(Outcome.USER_ERROR, said)
-            ending = await self._fetch() or await self._meet() or await self._train()
+            ending = await self._fetch() or await self._plan() or await self._meet() or await self._train()
         except Exception as error:
             log.exception("launcher failed")
             return Ending(Outcome.CRASH, f"launcher: {error!r}", traceback=traceback.format_exc()[-4000:])
@@ -74,7 +74,8 @@ class Launcher:
         """Make the directories, forget what an earlier run left in the state directory."""
         state = self._paths.state
         state.mkdir(parents=True, exist_ok=True)
-        stale = [self._paths.stop_file, self._paths.sources_file, self._paths.fetch_file, *state.glob("rank-*.json")]
+        files = (self._paths.stop_file, self._paths.sources_file, self._paths.fetch_file, self._paths.plan_file)
+        stale = [*files, *state.glob("rank-*.json")]
         for path in stale:
             path.unlink(missing_ok=True)
         self._paths.storage.mkdir(parents=True, exist_ok=True)
@@ -107,6 +108,16 @@ class Launcher:
     def _fetch_state(self) -> FetchState:
         path = self._paths.fetch_file
         return FetchState.model_validate_json(path.read_bytes()) if path.exists() else FetchState(message="")
+
+    async def _plan(self) -> Ending | None:
+        """Plan the memory; an ending if the job does not fit, before any rank costs minutes to find it out."""
+        here, ending = await asyncio.to_thread(planning.plan_here, self._attempt, self._paths.sources_file)
+        if self._node == 0:  # whose word counts: one copy is enough to read
+            self.report = self.report.model_copy(update={"plan": here})
+        chosen = planning.for_ranks(self._attempt, here)
+        if chosen:
+            self._paths.plan_file.write_text(chosen.model_dump_json(by_alias=True))
+        return ending
 
     async def _meet(self) -> Ending | None:
         """Wait for the other nodes."""

@@ -51,6 +51,11 @@ class Paths:
         """Written by the launcher: where each hf:// source was downloaded to."""
         return self.state / "sources.json"
 
+    @property
+    def plan_file(self) -> Path:
+        """Written by the launcher: the memory plan; missing where there is none."""
+        return self.state / names.PLAN_KEY
+
     def rank_file(self, rank: int) -> Path:
         """The rank's own state, read by the launcher."""
         return self.state / f"rank-{rank}.json"

@@ -1,0 +1,139 @@
+"""`colocated plan`: the memory plan of a job, before anything runs."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich.console import Console
+
+from colocated_operator.cli.document import Document, Mistakes, read
+from colocated_operator.cli.picture import picture
+from colocated_operator.cli.plan_view import plan_view
+from colocated_runtime.contract import uris
+from colocated_runtime.contract.job import JobSpec, Model
+from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.refusals import refusals
+from colocated_runtime.contract.values import quantity_text
+from colocated_runtime.planner.devices import Hardware, hardware_of
+from colocated_runtime.planner.plan import make_plan
+from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
+
+DOES_NOT_FIT = 1
+USAGE = 2
+
+
+class Output(StrEnum):
+    """What `-o` takes."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(help="YAML with a ColocatedRLJob.")],
+    output: Annotated[Output | None, typer.Option("-o", "--output", help="The plan itself instead of a table.")] = None,
+    draw: Annotated[Path | None, typer.Option("--picture", help="Also draw it: FILE.svg.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="The model's config.json, where the job says too little of the model.")
+    ] = None,
+    device_memory: Annotated[str | None, typer.Option(help="Of one GPU, e.g. 80Gi, instead of the job's.")] = None,
+    device_product: Annotated[
+        str | None, typer.Option(help="As nodes are labelled, e.g. NVIDIA-H100-80GB-HBM3, instead of the job's.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Which job, where the file holds several.")] = None,
+) -> None:
+    """Predict what each phase of a job needs, on GPU and host, before anything runs.
+
+    Exit code: 0 it fits, 1 it does not, 2 a mistake in the file or too little said.
+    """
+    try:
+        document = read(file, name)
+        made = _plan(file, document, config, device_memory, device_product)
+        if draw:
+            _write(draw, picture(document.name, made))
+    except Mistakes as mistakes:
+        for line in mistakes.lines:
+            typer.echo(f"error: {line}", err=True)
+        raise typer.Exit(USAGE) from None
+    if output is None:
+        Console().print(plan_view(document.name, made), highlight=False)
+    else:
+        typer.echo(_written(made, output), nl=False)
+    raise typer.Exit(0 if made.fits else DOES_NOT_FIT)
+
+
+def _plan(file: Path, document: Document, config: Path | None, memory: str | None, product: str | None) -> Plan:
+    spec = _on_device(document.spec, memory, product)
+    found = refusals(spec)
+    if found:
+        raise Mistakes(*(f"{file}: spec.{line}" for line in found))
+    if spec.runtime.command or spec.model is None:
+        raise Mistakes(f"{file}: spec.runtime.command runs a program of its own, whose memory is not known here")
+    if spec.backend == "cpu":
+        raise Mistakes(f"{file}: spec.gpusPerNode: {spec.gpus_per_node}: on CPUs there is no GPU memory to plan")
+    return make_plan(spec, _shape(file, spec.model, config), _hardware(file, spec))
+
+
+def _on_device(spec: JobSpec, memory: str | None, product: str | None) -> JobSpec:
+    """`spec` on the device of the options, where they name one. Raise Mistakes."""
+    if memory is None and product is None:
+        return spec
+    try:
+        said = quantity_text(memory) if memory else None
+    except ValueError as error:
+        raise Mistakes(f"--device-memory: {error}") from error
+    device = spec.device.model_copy(update={"memory": said, "product": product or spec.device.product})
+    return spec.model_copy(update={"device": device})
+
+
+def _shape(file: Path, model: Model, config: Path | None) -> Shape:
+    """The model's, from --config, from its own directory on this machine, or from what the spec says of it."""
+    path = config or _local_config(model)
+    try:
+        if path:
+            return shape_of_config(json.loads(path.read_text()))
+        shape = shape_of(model)
+    except OSError as error:
+        raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise Mistakes(f"{path or f'{file}: spec.model.shape'}: {error}") from error
+    if shape is None:
+        raise Mistakes(
+            f"{file}: spec.model.source: {model.source} is no model whose sizes are known here; give its config.json by"
+            " --config, or the sizes as spec.model.shape"
+        )
+    return shape
+
+
+def _local_config(model: Model) -> Path | None:
+    source = uris.parse(model.source)
+    path = Path(source.path) / "config.json"
+    return path if source.scheme == "file" and path.exists() else None
+
+
+def _hardware(file: Path, spec: JobSpec) -> Hardware:
+    hardware = hardware_of(spec)
+    if hardware is None:
+        product = spec.device.product
+        said = f"spec.device.product: {product} is no product known here" if product else "spec.device: not said"
+        raise Mistakes(
+            f"{file}: {said}; give --device-memory 80Gi or --device-product NVIDIA-H100-80GB-HBM3, or set the same in"
+            " spec.device"
+        )
+    return hardware
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise Mistakes(f"--picture: {path} cannot be written: {error.strerror}") from error
+
+
+def _written(plan: Plan, output: Output) -> str:
+    if output is Output.JSON:
+        return plan.model_dump_json(by_alias=True, indent=2) + "\n"
+    return str(yaml.safe_dump(plan.model_dump(by_alias=True, mode="json"), sort_keys=False, width=120))

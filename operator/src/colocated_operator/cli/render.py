@@ -1,0 +1,69 @@
+"""`colocated render`: the objects that the operator would create for a job, to be looked at before they are."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from colocated_operator.cli.document import Document, Mistakes, read
+from colocated_operator.desired import AttemptPlan, objects
+from colocated_operator.policies.planning import planned
+from colocated_operator.settings import Settings
+from colocated_runtime.contract.refusals import refusals
+
+USAGE = 2
+UID = "00000000-0000-0000-0000-000000000000"
+"""In the place of the object's uid, which the API server gives; its first five characters are in every name."""
+
+
+def render(
+    file: Annotated[Path, typer.Argument(help="YAML with a ColocatedRLJob.")],
+    image: Annotated[
+        str | None,
+        typer.Option(envvar="COLOCATED_RUNTIME_IMAGE", help="The operator's runtimeImage, for a job that names none."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Which job, where the file holds several.")] = None,
+) -> None:
+    """Print what the operator would create for a job's first attempt: ConfigMap, Service, claim and Job.
+
+    Names and owner references hold an object's uid; here it is all zeros. Exit code: 2 for a mistake in the file.
+    """
+    try:
+        bodies = rendered(file, read(file, name), image)
+    except Mistakes as mistakes:
+        for line in mistakes.lines:
+            typer.echo(f"error: {line}", err=True)
+        raise typer.Exit(USAGE) from None
+    typer.echo(yaml.safe_dump_all(bodies, sort_keys=False, width=120, allow_unicode=True), nl=False)
+
+
+def rendered(file: Path, document: Document, image: str | None) -> list[dict[str, Any]]:
+    """The objects in the order in which they are created. Raise Mistakes."""
+    spec = document.spec
+    found = refusals(spec)
+    if found:
+        raise Mistakes(*(f"{file}: spec.{line}" for line in found))
+    if not (spec.runtime.image or image):
+        raise Mistakes(f"{file}: spec.runtime.image: not said; give the operator's by --image, or set it in the file")
+    memory_plan = planned(spec)
+    if memory_plan and not memory_plan.fits:
+        raise Mistakes(f"{file}: nothing would be created: {memory_plan.refusal}")
+    plan = AttemptPlan(
+        name=document.name,
+        namespace=document.namespace,
+        uid=UID,
+        generation=1,
+        labels=document.labels,
+        spec=spec,
+        settings=Settings(runtime_image=image or "", namespaces=()),
+        attempt=1,
+        restart_count=0,
+        seconds_left=spec.active_deadline_seconds,
+        memory=memory_plan,
+    )
+    try:
+        bodies = (objects.config_map(plan), objects.service(plan), objects.volume_claim(plan), objects.job(plan))
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        raise Mistakes(f"{file}: spec.runtime.podTemplate: it is no pod template ({error})") from error
+    return [body for body in bodies if body]

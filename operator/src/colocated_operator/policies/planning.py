@@ -1,0 +1,65 @@
+"""The memory plan before any pod: where the spec tells enough of model and device."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.status import JobStatus
+from colocated_runtime.planner.devices import hardware_of
+from colocated_runtime.planner.plan import make_plan
+from colocated_runtime.planner.shapes import shape_of
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """No pod is made for this spec; only a change of it can mend that."""
+
+    reason: str
+    message: str
+    plan: Plan | None = None
+
+
+def before_attempt(spec: JobSpec, status: JobStatus, *, tried: bool) -> Plan | Refusal | None:
+    """The plan of the next attempt, or why there is none to be; None where nothing can be planned.
+
+    `tried`: the objects of this very attempt could not be created so far; the plan made for it then holds, because
+    planning at every pass would cost a thousand waiting jobs seconds.
+    """
+    if tried and status.memory.plan:
+        return status.memory.plan
+    try:
+        plan = planned(spec)
+    except ValueError as error:
+        return Refusal("InvalidSpec", f"spec.model.shape: {error}")
+    if plan is None or plan.fits:
+        return plan
+    # What has run before is not stopped by a prediction.
+    return None if status.attempt else Refusal(Outcome.BAD_PLAN.value, plan.refusal, plan)
+
+
+def planned(spec: JobSpec) -> Plan | None:
+    """The plan; None on CPUs, for a command of the user's, and where only the pod will know model or device.
+
+    The launcher plans again with what it finds. Raise ValueError where model.shape contradicts itself.
+    """
+    if spec.runtime.command or spec.model is None or spec.backend == "cpu":
+        return None
+    shape = shape_of(spec.model)
+    try:
+        hardware = hardware_of(spec)
+        return make_plan(spec, shape, hardware) if shape and hardware else None
+    except Exception:  # a mistake of the planner's must not stop a job
+        log.exception("planning failed; the job starts without a plan", model=spec.model.source)
+        return None
+
+
+def with_plan(status: JobStatus, plan: Plan | None) -> JobStatus:
+    """`status` with `plan`; without one, that of the attempt before stays."""
+    if plan is None:
+        return status
+    return status.model_copy(update={"memory": status.memory.model_copy(update={"plan": plan})})

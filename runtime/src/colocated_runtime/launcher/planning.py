@@ -1,0 +1,96 @@
+"""The memory plan once more, with what only the pod knows: the model's own config.json, its devices, its limit."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from colocated_runtime.contract import uris
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.plan import Plan
+from colocated_runtime.launcher import memory, nvml
+from colocated_runtime.launcher.classify import Ending
+from colocated_runtime.launcher.nvml import Device
+from colocated_runtime.launcher.sources import hub_sources
+from colocated_runtime.planner.devices import Hardware, hardware_of
+from colocated_runtime.planner.plan import make_plan
+from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
+
+log = structlog.get_logger()
+
+
+def plan_here(attempt: Attempt, sources_file: Path) -> tuple[Plan | None, Ending | None]:
+    """The plan for this pod and, where it does not fit, the ending that follows.
+
+    No plan is made on CPUs, where the engine's memory is a fixed small cache beside the trainer's, nor for a command
+    of the user's. Where model or device stay unknown, or planning fails, the operator's plan holds.
+    """
+    spec = attempt.spec
+    if spec.backend == "cpu" or spec.runtime.command:
+        return None, None
+    try:
+        host = memory.read()
+        shape = _shape(spec, sources_file)
+        hardware = _hardware(spec, nvml.devices(), host.limit if host else None)
+        if shape is None or hardware is None:
+            log.info("no memory plan of its own: model or device is not known", plan_of_the_operator=bool(attempt.plan))
+            return attempt.plan, None
+        made = make_plan(spec, shape, hardware)
+        return made, None if made.fits else _refusal(spec, shape, hardware, made)
+    except Exception:  # a mistake of the planner's must not stop a job
+        log.exception("planning failed; the job goes on without a plan of its own")
+        return attempt.plan, None
+
+
+def for_ranks(attempt: Attempt, here: Plan | None) -> Plan | None:
+    """The plan whose settings the ranks take. All ranks of a job must take the same, and only the operator's plan is
+    the same on all nodes: devices of one product may differ by a few megabytes.
+    """
+    return here if len(attempt.hosts) == 1 else attempt.plan
+
+
+def _refusal(spec: JobSpec, shape: Shape, hardware: Hardware, plan: Plan) -> Ending:
+    """For good, unless it is others' memory that is missing: they may go."""
+    if hardware.used_bytes and make_plan(spec, shape, replace(hardware, used_bytes=0)).fits:
+        others = f"{hardware.used_bytes / 2**30:.1f} GiB of a GPU are in use by others"
+        return Ending(Outcome.TRANSIENT, f"{others}: {plan.refusal}")
+    return Ending(Outcome.BAD_PLAN, plan.refusal)
+
+
+def _shape(spec: JobSpec, sources_file: Path) -> Shape | None:
+    """From the model's config.json; where there is none, from what the spec says."""
+    assert spec.model is not None
+    path = _model_directory(spec, sources_file) / "config.json"
+    try:
+        return shape_of_config(json.loads(path.read_text()))
+    except (OSError, ValueError) as error:
+        log.warning("config.json says too little to plan by it", path=str(path), error=str(error))
+        return shape_of(spec.model)
+
+
+def _model_directory(spec: JobSpec, sources_file: Path) -> Path:
+    """Where the model lies: downloaded by the launcher, in the image, or on a claim."""
+    assert spec.model is not None
+    local = uris.parse(spec.model.source).local_path
+    if local:
+        return Path(local)
+    (key,) = {found.key for found in hub_sources(spec) if found.field == "model.source"}
+    return Path(json.loads(sources_file.read_text())[key])
+
+
+def _hardware(spec: JobSpec, devices: Sequence[Device], limit: int | None) -> Hardware | None:
+    """The smallest and fullest of the devices counts; without a driver to ask, what the spec says of them."""
+    if devices:
+        smallest = min(device.total for device in devices)
+        product = devices[0].name.replace(" ", "-")
+        device = spec.device.model_copy(update={"memory": str(smallest), "product": product})
+        spec = spec.model_copy(update={"device": device})
+    hardware = hardware_of(spec)
+    if hardware is None:
+        return None
+    used = max((device.used for device in devices), default=0)
+    return replace(hardware, used_bytes=used, host_limit_bytes=limit or hardware.host_limit_bytes)
