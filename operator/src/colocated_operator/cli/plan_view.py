@@ -132,8 +132,9 @@ def _cell(size: int) -> str:
 def _settings(plan: Plan) -> RenderableType:
     """Under the names that the spec has for them."""
     chosen = plan.settings
+    cache = f"(KV cache {gib(chosen.kv_cache_bytes)} GiB)"
     rows = {
-        "memory.gpuMemoryUtilization": f"{chosen.gpu_memory_utilization:.3g}  (KV cache {gib(chosen.kv_cache_bytes)} GiB)",
+        "memory.gpuMemoryUtilization": f"{chosen.gpu_memory_utilization:.3g}  {cache}",
         "memory.sleepLevel": str(chosen.sleep_level),
         "memory.offload": chosen.offload,
         "parallelism.tensorParallel": str(chosen.tensor_parallel),

@@ -35,7 +35,7 @@ def render(
         for line in mistakes.lines:
             typer.echo(f"error: {line}", err=True)
         raise typer.Exit(USAGE) from None
-    typer.echo(yaml.safe_dump_all(bodies, sort_keys=False, width=120, allow_unicode=True), nl=False)
+    typer.echo(yaml.dump_all(bodies, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True), nl=False)
 
 
 def rendered(file: Path, document: Document, image: str | None) -> list[dict[str, Any]]:
@@ -46,7 +46,10 @@ def rendered(file: Path, document: Document, image: str | None) -> list[dict[str
         raise Mistakes(*(f"{file}: spec.{line}" for line in found))
     if not (spec.runtime.image or image):
         raise Mistakes(f"{file}: spec.runtime.image: not said; give the operator's by --image, or set it in the file")
-    memory_plan = planned(spec)
+    try:
+        memory_plan = planned(spec)
+    except ValueError as error:
+        raise Mistakes(f"{file}: spec.model.shape: {error}") from error
     if memory_plan and not memory_plan.fits:
         raise Mistakes(f"{file}: nothing would be created: {memory_plan.refusal}")
     plan = AttemptPlan(
@@ -67,3 +70,17 @@ def rendered(file: Path, document: Document, image: str | None) -> list[dict[str
     except (TypeError, AttributeError, KeyError, ValueError) as error:
         raise Mistakes(f"{file}: spec.runtime.podTemplate: it is no pod template ({error})") from error
     return [body for body in bodies if body]
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they are, and equal parts out instead of as anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)

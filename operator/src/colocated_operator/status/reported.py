@@ -98,17 +98,15 @@ def _memory(old: MemoryStatus, reports: Sequence[Report]) -> MemoryStatus:
 
 
 def _plan(old: Plan | None, new: Plan | None) -> Plan | None:
-    """The newer one; `old` itself where both are of the same input, which comparing all items would take long to see.
-
-    A plan is the same for the same devices, limit and settings.
-    """
+    """The newer one; `old` itself where they say the same, so that nobody compares their items again at each pass."""
     if old is None or new is None:
         return new or old
-    return old if _input(old) == _input(new) else new
+    return old if _gist(old) == _gist(new) else new
 
 
-def _input(plan: Plan) -> tuple[object, ...]:
-    return plan.device_bytes, plan.budget_bytes, plan.host_limit_bytes, plan.settings, plan.step_seconds
+def _gist(plan: Plan) -> tuple[object, ...]:
+    sums = [(phase.device_bytes, phase.host_bytes) for phase in plan.phases]
+    return plan.device_bytes, plan.budget_bytes, plan.host_limit_bytes, plan.settings, plan.step_seconds, sums
 
 
 def _checkpoints(old: CheckpointsStatus, report: Report, keep: int) -> CheckpointsStatus:

@@ -1,0 +1,157 @@
+"""`colocated plan` and `colocated render` as a user types them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+from tests.unit.contract.bad_jobs import GOOD, changed
+from tests.unit.operator.cluster import START
+from typer.testing import CliRunner
+
+from colocated_operator.cli import app
+from colocated_operator.decide import CreateAttempt, decide
+from colocated_operator.desired import objects
+from colocated_operator.observe import Observation, rl_job
+from colocated_operator.settings import Settings
+from colocated_runtime.contract.plan import Plan
+
+SMALL = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1000}  # fmt: skip
+GPU = {"gpusPerNode": 1, "device.memory": "80Gi"}
+
+
+def job(directory: Path, changes: dict[str, Any] | None = None, labels: dict[str, str] | None = None) -> Path:
+    """A file with a job. JSON is YAML."""
+    path = directory / "job.yaml"
+    head = {"apiVersion": "rl.colocated.dev/v1alpha1", "kind": "ColocatedRLJob"}
+    metadata = {"name": "job", "namespace": "ns", "labels": labels or {}}
+    path.write_text(json.dumps(head | {"metadata": metadata, "spec": changed(GOOD, changes or {})}))
+    return path
+
+
+def colocated(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "120"})
+
+
+# plan
+
+
+def test_a_job_that_fits_is_exit_code_0_and_a_table(tmp_path: Path) -> None:
+    done = colocated("plan", job(tmp_path, GPU))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("job: fits\n")
+    assert "trainer weights" in done.stdout
+
+
+def test_a_job_that_does_not_fit_is_exit_code_1_and_says_why(tmp_path: Path) -> None:
+    done = colocated("plan", job(tmp_path, GPU | {"device.memory": "2Gi"}))
+    assert done.exit_code == 1
+    assert done.stdout.startswith("job: does not fit\n")
+    assert "missing" in done.stdout
+
+
+@pytest.mark.parametrize(("option", "parse"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_the_plan_itself(tmp_path: Path, option: str, parse: Any) -> None:
+    done = colocated("plan", job(tmp_path, GPU), "-o", option)
+    made = Plan.model_validate(parse(done.stdout))
+    assert made.fits
+    assert made.device_bytes == 80 * 2**30
+
+
+def test_the_picture_is_written_beside_the_table(tmp_path: Path) -> None:
+    done = colocated("plan", job(tmp_path, GPU), "--picture", tmp_path / "out.svg")
+    assert done.exit_code == 0
+    assert (tmp_path / "out.svg").read_text().startswith("<svg ")
+    failed = colocated("plan", job(tmp_path, GPU), "--picture", tmp_path / "no" / "out.svg")
+    assert failed.exit_code == 2
+    assert "--picture" in failed.stderr
+
+
+def test_options_stand_in_for_the_device(tmp_path: Path) -> None:
+    path = job(tmp_path, {"gpusPerNode": 1})
+    by_memory = Plan.model_validate_json(colocated("plan", path, "-o", "json", "--device-memory", "24Gi").stdout)
+    assert by_memory.device_bytes == 24 * 2**30
+    by_product = colocated("plan", path, "-o", "json", "--device-product", "NVIDIA-H100-80GB-HBM3")
+    assert 78 * 2**30 < Plan.model_validate_json(by_product.stdout).device_bytes < 80 * 2**30
+
+
+def test_a_product_on_the_command_line_replaces_the_jobs_memory(tmp_path: Path) -> None:
+    done = colocated("plan", job(tmp_path, GPU), "-o", "json", "--device-product", "NVIDIA-H200")
+    assert Plan.model_validate_json(done.stdout).device_bytes > 130 * 2**30
+
+
+def test_config_json_stands_in_for_a_model_that_nobody_knows(tmp_path: Path) -> None:
+    unknown = GPU | {"model.source": "hf://nobody/knows"}
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+    assert colocated("plan", job(tmp_path, unknown)).exit_code == 2
+    assert colocated("plan", job(tmp_path, unknown), "--config", tmp_path / "config.json").exit_code == 0
+    local = GPU | {"model.source": f"file://{tmp_path}"}
+    assert colocated("plan", job(tmp_path, local)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"),
+    [
+        ({"gpusPerNode": 1}, (), "give --device-memory 80Gi or --device-product"),
+        ({"gpusPerNode": 1, "device.product": "Voodoo2"}, (), "device.product: Voodoo2 is no product known here"),
+        (GPU, ("--device-memory", "much"), "--device-memory: 'much' is no quantity"),
+        (GPU | {"model.source": "hf://a/b"}, (), "give its config.json by --config, or the sizes as spec.model.shape"),
+        (GPU, ("--config", "/nowhere"), "/nowhere: cannot be read"),
+        ({}, (), "on CPUs there is no GPU memory to plan"),
+        (GPU | {"runtime.command": ["true"]}, (), "a program of its own"),
+        (GPU | {"trainer.num_generations": 7}, (), "trainer.num_generations: 7"),
+        (GPU | {"gpuPerNode": 1}, (), "did you mean gpusPerNode?"),
+    ],
+)
+def test_a_mistake_is_exit_code_2_and_one_message(
+    tmp_path: Path, changes: dict[str, Any], options: tuple[str, ...], words: str
+) -> None:
+    done = colocated("plan", job(tmp_path, changes), *options)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert words in done.stderr
+    assert done.stdout == ""
+
+
+# render
+
+
+def rendered(*arguments: object) -> list[dict[str, Any]]:
+    done = colocated("render", *arguments)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_what_is_rendered_is_what_the_operator_creates(tmp_path: Path) -> None:
+    path = job(tmp_path, GPU | {"checkpoint.storage": {"volumeClaimTemplate": {}}}, {"kueue.x-k8s.io/queue-name": "q"})
+    shown = rendered(path, "--image", "registry/runtime:1")
+    body = yaml.safe_load(path.read_text())
+    body["metadata"] |= {"uid": shown[0]["metadata"]["ownerReferences"][0]["uid"], "generation": 1}
+    (create,) = decide(Observation(rl_job(body)), START, Settings("registry/runtime:1", namespaces=())).actions
+    assert isinstance(create, CreateAttempt)
+    wanted = [make(create.plan) for make in (objects.config_map, objects.service, objects.volume_claim, objects.job)]
+    assert shown == wanted
+    assert shown[-1]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+
+
+def test_a_job_without_a_claim_has_none(tmp_path: Path) -> None:
+    assert [body["kind"] for body in rendered(job(tmp_path), "--image", "i")] == ["ConfigMap", "Service", "Job"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"runtime.image": None}, "spec.runtime.image: not said; give the operator's by --image"),
+        ({"runtime.image": "i", "runtime.podTemplate": {"metadata": {"labels": [1]}}}, "podTemplate"),
+        ({"runtime.image": "i", "trainer.num_generations": 7}, "trainer.num_generations: 7"),
+        (GPU | {"runtime.image": "i", "device.memory": "2Gi"}, "nothing would be created: "),
+    ],
+)
+def test_what_cannot_be_rendered(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    done = colocated("render", job(tmp_path, changes))
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert words in done.stderr

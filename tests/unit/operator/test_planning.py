@@ -1,0 +1,171 @@
+"""What the operator does with a memory plan before any pod exists."""
+
+import time
+from typing import Any
+
+import pytest
+from tests.unit.contract.bad_jobs import GOOD, changed
+from tests.unit.operator.cluster import SETTINGS, START, Life, rl_job
+
+from colocated_operator.decide import CreateAttempt, decide
+from colocated_operator.desired import objects
+from colocated_operator.observe import Observation, Obstacle
+from colocated_operator.policies import planning
+from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.report import Report
+
+PLANNED = changed(GOOD, {"gpusPerNode": 1, "device.memory": "80Gi"})
+TOO_LARGE = changed(PLANNED, {"device.memory": "2Gi"})
+
+
+def plan_of(life: Life) -> Plan:
+    return Plan.model_validate(life.status["memory"]["plan"])
+
+
+def test_a_plan_that_fits_is_in_the_status_and_in_the_attempt() -> None:
+    life = Life(PLANNED)
+    (create,) = life.one_pass().actions
+    assert isinstance(create, CreateAttempt)
+    assert plan_of(life).fits
+    config_map = objects.config_map(create.plan)["data"]["attempt.json"]
+    assert Attempt.model_validate_json(config_map).plan == plan_of(life)
+
+
+def test_a_job_that_cannot_fit_gets_no_pod_and_a_change_of_its_spec_mends_it() -> None:
+    life = Life(TOO_LARGE)
+    assert life.one_pass().actions == ()
+    assert life.status["phase"] == "Failed"
+    assert life.condition("Stalled")["status"] == "True"
+    for name in ("Stalled", "Failed"):
+        assert life.condition(name)["reason"] == Outcome.BAD_PLAN.value
+        assert life.condition(name)["message"] == plan_of(life).refusal != ""
+    assert life.passes(3).actions == ()
+
+    life.spec, life.generation = PLANNED, 2
+    (create,) = life.one_pass().actions
+    assert isinstance(create, CreateAttempt)
+    life.one_pass()
+    assert life.status["phase"] == "Starting"
+    assert life.condition("Stalled")["status"] == life.condition("Failed")["status"] == "False"
+    assert plan_of(life).fits
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gpusPerNode": None, "device": None},
+        {"device.memory": None},
+        {"model.source": "hf://nobody/knows"},
+        {"runtime.command": ["true"]},
+    ],
+    ids=["cpu", "unknown-device", "unknown-model", "own-program"],
+)
+def test_where_too_little_is_known_the_job_starts_without_a_plan(changes: dict[str, Any]) -> None:
+    life = Life(changed(PLANNED, changes))
+    (create,) = life.one_pass().actions
+    assert isinstance(create, CreateAttempt)
+    assert create.plan.memory is None
+    assert "plan" not in life.status.get("memory", {})
+
+
+def test_a_shape_that_contradicts_itself_is_a_mistake_in_the_spec() -> None:
+    shape = {"hidden_size": 100, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 3,
+             "intermediate_size": 10, "vocab_size": 10}  # fmt: skip
+    life = Life(changed(PLANNED, {"model.source": "hf://nobody/knows", "model.shape": shape}))
+    assert life.one_pass().actions == ()
+    assert life.condition("Stalled")["reason"] == "InvalidSpec"
+    assert life.condition("Stalled")["message"].startswith("spec.model.shape: hidden_size: 100")
+
+
+def test_a_mistake_of_the_planner_does_not_stop_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> Plan:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(planning, "make_plan", broken)
+    life = Life(PLANNED)
+    assert isinstance(life.one_pass().actions[0], CreateAttempt)
+
+
+def test_one_plan_an_attempt_however_often_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Plan] = []
+    original = planning.make_plan
+
+    def counting(*arguments: Any) -> Plan:
+        made.append(original(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(planning, "make_plan", counting)
+    life = Life(PLANNED)
+    life.obstacle = Obstacle("Waiting", "CreateForbidden", "quota", generation=1)
+    for _ in range(5):
+        (create,) = life.one_pass().actions
+        assert isinstance(create, CreateAttempt)
+        assert create.plan.memory == made[0]
+    assert len(made) == 1
+    life.spec, life.generation = changed(PLANNED, {"device.memory": "40Gi"}), 2
+    life.one_pass()
+    assert len(made) == 2
+    assert plan_of(life).device_bytes == 40 * 2**30
+    life.obstacle = None
+    life.passes(3)
+    life.runs(step=1)
+    assert len(made) == 3
+
+
+def test_what_has_run_is_not_stopped_by_a_prediction() -> None:
+    life = Life(PLANNED)
+    life.passes(2)
+    life.runs(step=3)
+    life.spec = TOO_LARGE  # as a planner of another version may see it
+    life.ends(1, Outcome.CRASH, step=3)
+    life.passes(15)
+    assert life.status["attempt"] == 2
+    assert life.status["phase"] in ("Starting", "Running")
+    assert plan_of(life).fits, "the plan of the attempt before stays"
+
+
+def test_a_refusal_of_the_launcher_ends_the_job() -> None:
+    life = Life(PLANNED)
+    life.passes(2)
+    life.ends(1, Outcome.BAD_PLAN)
+    life.passes(2)
+    assert life.condition("Failed")["reason"] == "BadPlan"
+    assert list(life.children) == [1]
+
+
+def test_the_plan_of_the_launcher_takes_the_place_of_the_operators() -> None:
+    life = Life(PLANNED)
+    life.passes(2)
+    seen = plan_of(life).model_copy(update={"device_bytes": 79 * 2**30})
+    life.runs(step=1, plan=seen)
+    assert plan_of(life).device_bytes == 79 * 2**30
+
+
+def test_the_largest_plan_that_parses_becomes_a_status() -> None:
+    life = Life(PLANNED)
+    life.passes(2)
+    made = plan_of(life)
+    item = {"name": "n" * 63, "bytes": 2**53 - 1, "formula": "f" * 1024}
+    phases = [{"phase": "Train", "device": [item] * 32, "host": [item] * 32}] * 8
+    most = made.model_dump(by_alias=True) | {"phases": phases, "why": "w" * 1024, "advice": ["a" * 1024] * 8}
+    life.runs(step=3, plan=Plan.model_validate(most))
+    assert Report.model_validate(life.reports["pod-1-0"].report).plan == plan_of(life)
+
+
+def test_a_thousand_jobs_are_planned_in_seconds() -> None:
+    """The figure that counts is a millisecond or so a job; the bound only notices another order of magnitude."""
+    specs = [changed(PLANNED, {"trainer.max_completion_length": 256 + number}) for number in range(1000)]
+    began = time.perf_counter()
+    decisions = [decide(Observation(rl_job(spec)), START, SETTINGS) for spec in specs]
+    seconds = time.perf_counter() - began
+    assert all(decision.status.memory.plan for decision in decisions)
+    assert seconds < 30, f"{seconds:.1f} s"
+
+
+def test_planned_says_what_the_planner_says() -> None:
+    made = planning.planned(JobSpec.model_validate(PLANNED))
+    assert made
+    assert made.device_bytes == 80 * 2**30
