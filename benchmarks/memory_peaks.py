@@ -59,7 +59,7 @@ def case(
         "gradient_accumulation_steps": 64 // micro, "max_completion_length": tokens, "learning_rate": 1e-6,
         "gradient_checkpointing": checkpointing, "generation_kwargs": {"ignore_eos": True}, "seed": 3,
     }  # fmt: skip
-    memory = {"gpuMemoryUtilization": utilization, **more.pop("memory", {})}
+    memory = {"gpuMemoryUtilization": utilization, "sleepLevel": 2, **more.pop("memory", {})}
     return {"model": model, "trainer": trainer, "memory": memory, **more}
 
 
@@ -109,9 +109,9 @@ def write_inputs(models: Path, wanted: set[str]) -> None:
         tiny_model.tokenizer().save_pretrained(models / model)
 
 
-def planned(name: str, models: Path, device_bytes: int) -> Plan:
+def planned(name: str, models: Path, device_bytes: int, product: str) -> Plan:
     """The plan for this very device."""
-    job = JobSpec.model_validate(spec(name, models) | {"device": {"memory": str(device_bytes)}})
+    job = JobSpec.model_validate(spec(name, models) | {"device": {"product": product, "memory": str(device_bytes)}})
     hardware = hardware_of(job)
     assert hardware is not None
     shape = shape_of_config(SHAPES[CASES[name]["model"]])
@@ -180,19 +180,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("cases", nargs="*", default=list(CASES))
-    parser.add_argument("--plan-only", action="store_true", help="on 140 GiB, without a GPU")
+    parser.add_argument("--plan-only", action="store_true", help="for an H200, without a GPU")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    models, total = options.out / "models", int(139.8 * GIB)
+    models, total, product = options.out / "models", int(139.8 * GIB), "NVIDIA-H200"
     if not options.plan_only:
         import torch
 
-        total = torch.cuda.get_device_properties(0).total_memory
+        device = torch.cuda.get_device_properties(0)
+        total, product = device.total_memory, device.name.replace(" ", "-")
         write_inputs(models, {CASES[name]["model"] for name in options.cases})
     print("| case | rollout | sync | score | train | checkpoint | step s |\n|---|---|---|---|---|---|---|", flush=True)
     complete = True
     for name in options.cases:
-        plan = planned(name, models, total)
+        plan = planned(name, models, total, product)
         state = None if options.plan_only else measured(name, options.out, models)
         complete = complete and (options.plan_only or state is not None)
         print(row(name, plan, state), flush=True)
