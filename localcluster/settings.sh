@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../tools/packages.sh"
 cache=${COLOCATED_CACHE:-$HOME/.cache/colocated-rl}/cluster
 state=$cache/state
 containers=$cache/containerd          # images live here, so that they outlive the cluster
@@ -22,16 +23,6 @@ alone() {
   mkdir -p "$cache"
   exec 9>"$cache/lock"
   flock 9
-}
-
-# need PACKAGE...: install the Debian packages that are missing
-need() {
-  local package missing=()
-  for package in "$@"; do dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package"); done
-  if [ ${#missing[@]} -eq 0 ]; then return; fi
-  say "installing ${missing[*]}"
-  apt-get update -qq >&2
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
 }
 
 docker_answers() { command -v docker >/dev/null && timeout 5 docker info >/dev/null 2>&1; }
