@@ -1,5 +1,5 @@
-"""The worker with a weight sync that a test has broken: BREAK=skip leaves all but the first out, BREAK=corrupt adds
-noise to one tensor."""
+"""The worker with a weight sync that a test has broken: BREAK=skip leaves all but the first out, BREAK=once the second
+alone, BREAK=corrupt adds noise to one tensor."""
 
 import os
 import sys
@@ -14,10 +14,18 @@ from colocated_runtime.worker.__main__ import main  # noqa: E402
 from colocated_runtime.worker.engine import Engine  # noqa: E402
 
 sync_weights, weights = Engine.sync_weights, Engine._weights
+syncs = 0
 
 
 def skip(self):
     if not self._fresh:
+        sync_weights(self)
+
+
+def once(self):
+    global syncs
+    syncs += 1
+    if syncs != 2:
         sync_weights(self)
 
 
@@ -27,8 +35,8 @@ def corrupt(self):
         yield name, tensor + 0.1 * torch.randn_like(tensor) if spoilt else tensor
 
 
-if os.environ["BREAK"] == "skip":
-    Engine.sync_weights = skip
-else:
+if os.environ["BREAK"] == "corrupt":
     Engine._weights = corrupt
+else:
+    Engine.sync_weights = {"skip": skip, "once": once}[os.environ["BREAK"]]
 sys.exit(main())

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.worker.errors import RewardError, UserError, classify
+from colocated_runtime.worker.errors import RewardError, UserError, WeightsStale, classify
 
 
 class OutOfMemoryError(RuntimeError):
@@ -20,6 +20,7 @@ class HfHubHTTPError(OSError):
     ("error", "steps_done", "outcome"),
     [
         (UserError("trainer.beta: …"), 7, Outcome.USER_ERROR),
+        (WeightsStale("differ by 0.4 nats"), 0, Outcome.WEIGHTS_STALE),
         (RewardError("reward f raised KeyError: 'x'"), 0, Outcome.USER_ERROR),
         (RewardError("reward f raised TimeoutError: …"), 1, Outcome.CRASH),
         (ValueError("…"), 0, Outcome.USER_ERROR),

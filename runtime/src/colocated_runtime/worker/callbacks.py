@@ -11,12 +11,14 @@ from transformers import TrainerCallback
 
 from colocated_runtime.contract.report import Progress, Weights
 from colocated_runtime.worker import ranks
+from colocated_runtime.worker.errors import WeightsStale
 from colocated_runtime.worker.state import StateFile
 
 DIFFERENCE = "sampling/sampling_logp_difference/mean"
 DIFFERENCE_LIMITS = {"float32": 0.005, "bfloat16": 0.1, "float16": 0.1}
 """By dtype: mean |difference| of the engine's and the trainer's log-probabilities of the same tokens, in nats.
 Rounding alone gives 1e-6 (float32) to 0.03 (bfloat16); weights of another policy give more."""
+STALE = "the engine does not take over the trained weights; the checkpoints are the trainer's and are good"
 
 
 class Report(TrainerCallback):
@@ -26,8 +28,11 @@ class Report(TrainerCallback):
         self, state: StateFile, *, difference_limit: float | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`difference_limit` as in `judge`."""
+        self.sync_again: Callable[[], None] = lambda: None
+        """Has the next rollout begin with a sync; called once the engine's weights are in doubt."""
         self._file = state
         self._limit = difference_limit
+        self._in_doubt = False
         self._clock = clock
         self._began = clock()
         self._first_step = 0
@@ -50,7 +55,10 @@ class Report(TrainerCallback):
         )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
-        """TRL's metrics as they are, what is derived from them, and whether the engine has the trainer's weights."""
+        """TRL's metrics as they are, what is derived from them, and whether the engine has the trainer's weights.
+
+        Raise WeightsStale where it has not, and one more sync did not help.
+        """
         metrics = finite(logs or {})
         if "reward" not in metrics:
             return  # transformers' closing summary
@@ -58,6 +66,16 @@ class Report(TrainerCallback):
         if DIFFERENCE in metrics:
             changes["weights"] = judge(metrics[DIFFERENCE], state.global_step, self._limit)
         self._file.update(**changes)
+        if "weights" in changes:
+            self._act_on(changes["weights"])
+
+    def _act_on(self, weights: Weights) -> None:
+        """One more sync, then the end. TRL gathers the difference, so that all ranks do the same."""
+        if not weights.in_sync and self._in_doubt:
+            raise WeightsStale(f"step {weights.step}: {weights.message}, also after one more sync: {STALE}")
+        self._in_doubt = not weights.in_sync
+        if self._in_doubt:
+            self.sync_again()
 
     def _throughput(self, metrics: Mapping[str, float]) -> dict[str, float]:
         now, tokens = self._clock(), metrics.get("num_tokens", self._tokens)

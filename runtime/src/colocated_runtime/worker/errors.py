@@ -39,6 +39,10 @@ class RewardError(Exception):
     """The user's reward function raised, or returned something that is no list of floats."""
 
 
+class WeightsStale(Exception):
+    """The engine samples from other weights than the trainer's, also after one more sync."""
+
+
 class Fenced(Exception):
     """A newer attempt of the same job owns the checkpoint directory."""
 
@@ -48,6 +52,8 @@ def classify(error: BaseException, steps_done: int) -> Outcome:
     chain = list(_chain(error))
     if any(isinstance(link, UserError) for link in chain):
         return Outcome.USER_ERROR
+    if any(isinstance(link, WeightsStale) for link in chain):
+        return Outcome.WEIGHTS_STALE
     if any(type(link).__name__ == "OutOfMemoryError" or _mentions(link, OUT_OF_MEMORY) for link in chain):
         return Outcome.DEVICE_OUT_OF_MEMORY
     if any(cls.__name__ in NETWORK for link in chain for cls in type(link).__mro__):

@@ -78,6 +78,7 @@ class Job:
             self.store.take()
         device = args.device
         rewards = build_rewards(spec, self.sources, self.paths.rewards, str(device))
+        report = callbacks.Report(self.state, difference_limit=self._difference_limit(args))
         self.stop = callbacks.Stop(self.paths.stop_file, device)
         self.skip_epochs = callbacks.SkipEpochs()
         every = spec.evaluation.every_steps if spec.evaluation else 0
@@ -95,13 +96,14 @@ class Job:
             processing_class=self.tokenizer,
             peft_config=config.peft_config(spec),
             callbacks=[
-                callbacks.Report(self.state, difference_limit=self._difference_limit(args)),
+                report,
                 callbacks.Evaluate(self._evaluate, every),
                 self.stop,
                 self.skip_epochs,
             ],
         )
         self.skip_epochs.skip = self.trainer.skip_epochs
+        report.sync_again = self.trainer.sync_again
         self.evaluator = Evaluator(self.trainer, self.eval_rows, self.phases) if self.eval_rows is not None else None
 
     def _settings(self, args: Any) -> EngineSettings:

@@ -84,6 +84,10 @@ class Colocated:
             self.vllm_generation.sync_weights()
             self._last_loaded_step = self.state.global_step
 
+    def sync_again(self) -> None:
+        """Have the next rollout begin with a sync, whatever step the engine's weights are said to be of."""
+        self._last_loaded_step = -1
+
     # Checkpoints
 
     def _get_output_dir(self, trial: Any) -> str:

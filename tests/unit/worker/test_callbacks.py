@@ -1,0 +1,61 @@
+"""What follows from the difference between the engine's log-probabilities and the trainer's."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from colocated_runtime.worker.errors import WeightsStale
+from colocated_runtime.worker.state import StateFile
+
+pytestmark = pytest.mark.torch
+
+
+class Training:
+    """The logs of a training, one a step, and how often a sync was asked for."""
+
+    def __init__(self, directory: Path, limit: float | None) -> None:
+        from colocated_runtime.worker.callbacks import Report
+
+        self.file = StateFile(directory / "rank-0.json", 0)
+        self.report = Report(self.file, difference_limit=limit)
+        self.step = self.syncs = 0
+        self.report.sync_again = self.count
+
+    def count(self) -> None:
+        self.syncs += 1
+
+    def log(self, difference: float | None) -> None:
+        from colocated_runtime.worker.callbacks import DIFFERENCE
+
+        self.step += 1
+        logs = {"reward": 0.5} | ({} if difference is None else {DIFFERENCE: difference})
+        self.report.on_log(None, SimpleNamespace(global_step=self.step), None, logs=logs)
+
+
+def test_one_more_sync_and_then_the_end(tmp_path):
+    training = Training(tmp_path, limit=0.1)
+    training.log(0.01)
+    assert training.syncs == 0
+    training.log(0.4)
+    assert training.syncs == 1
+    assert not training.file.state.weights.in_sync
+    training.log(None)  # a step without a rollout proves nothing
+    with pytest.raises(WeightsStale, match=r"^step 4: engine and trainer differ by 0.500 .* after one more sync"):
+        training.log(0.5)
+    assert not training.file.state.weights.in_sync
+
+
+def test_each_doubt_has_a_sync_of_its_own(tmp_path):
+    training = Training(tmp_path, limit=0.1)
+    for difference in (0.4, 0.01, 0.4, 0.01):
+        training.log(difference)
+    assert training.syncs == 2
+    assert training.file.state.weights.in_sync
+
+
+def test_differences_that_cannot_be_compared_end_nothing(tmp_path):
+    training = Training(tmp_path, limit=None)
+    for _ in range(3):
+        training.log(5.0)
+    assert training.syncs == 0
