@@ -2,22 +2,25 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import random
 import signal
 from datetime import UTC, datetime
+from typing import get_args
 
 import kopf
 import prometheus_client
 import structlog
 
-from colocated_operator import handlers, relist
+from colocated_operator import handlers, metrics, relist
 from colocated_operator.drivers import Drivers, World
 from colocated_operator.kube import Kube, KubeError
 from colocated_operator.reports import Reports
 from colocated_operator.settings import from_environment
 from colocated_operator.store import Store
+from colocated_runtime.contract.status import JobPhase
 
 log = structlog.get_logger()
 
@@ -45,6 +48,8 @@ async def operate() -> None:
     settings = from_environment(os.environ)
     clock = utc_now
     world = World(Kube(), Store(clock), Reports(clock), settings, clock)
+    for phase in get_args(JobPhase):
+        metrics.JOBS.labels(phase=phase).set_function(functools.partial(world.store.count, phase))
     prometheus_client.start_http_server(settings.metrics_port)
     stopped = asyncio.Event()
     while not stopped.is_set():

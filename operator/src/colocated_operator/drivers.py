@@ -29,6 +29,8 @@ BUSY_SECONDS = 2.0
 IDLE_SECONDS = 60.0
 LONGEST_BACKOFF_SECONDS = 60.0
 LONGEST_CREATE_PAUSE_SECONDS = 30.0
+NO_EVENT = (400, 403, 409, 422)
+"""Refusals of an Event that end no pass: it was posted before, the namespace ends, an edited status made it invalid."""
 WRITE_SECONDS = 3.0
 """Between status writes that change neither phase nor a condition."""
 
@@ -103,8 +105,8 @@ class Driver:
         return max(0.05, min(pause, IDLE_SECONDS if decision.again_in is None else decision.again_in))
 
     def _observation(self) -> Observation | None:
-        found = self.world.store.snapshot(self.uid, self.pulled, self.obstacle)
-        return replace(found, swept=self.swept) if found else None
+        found = self.world.store.snapshot(self.uid)
+        return replace(found, reports=self.pulled, obstacle=self.obstacle, swept=self.swept) if found else None
 
     async def _with_reports(self, observation: Observation) -> Observation:
         """Ask the pods that run; forget the answers of those that are gone."""
@@ -199,7 +201,7 @@ class Driver:
         try:
             await self.world.kube.create(body(event, observation.job))
         except KubeError as error:
-            if error.code not in (409, 403):  # posted before, or the namespace ends
+            if error.code not in NO_EVENT:
                 raise
 
     def _back_off(self, error: KubeError) -> float:

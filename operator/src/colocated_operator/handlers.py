@@ -1,6 +1,7 @@
 """kopf's side: each event is put into the store, slimmed, and wakes its job. Nothing is decided or written here."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import kopf
@@ -18,7 +19,7 @@ SILENCE_LIMIT_SECONDS = 90.0
 class Endless:
     """Back-offs that never run out: an API server that is away for minutes must not end the operator."""
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[int]:
         """1, 2, 4, 8, then 10 s for ever."""
         yield from (1, 2, 4, 8)
         while True:

@@ -19,19 +19,16 @@ from colocated_runtime.contract import names
 
 CONNECTIONS = 16
 TIMEOUT_SECONDS = 20.0
-API_VERSIONS = {
-    names.KIND: f"{names.GROUP}/{names.VERSION}",
-    "Job": "batch/v1",
-    "Pod": "v1",
-    "ConfigMap": "v1",
-    "Service": "v1",
-    "PersistentVolumeClaim": "v1",
-    "Event": "v1",
+RESOURCES = {
+    names.KIND: (f"apis/{names.GROUP}/{names.VERSION}", names.PLURAL),
+    "Job": ("apis/batch/v1", "jobs"),
+    "Pod": ("api/v1", "pods"),
+    "ConfigMap": ("api/v1", "configmaps"),
+    "Service": ("api/v1", "services"),
+    "PersistentVolumeClaim": ("api/v1", "persistentvolumeclaims"),
+    "Event": ("api/v1", "events"),
 }
-PATHS = {
-    names.KIND: names.PLURAL, "Job": "jobs", "Pod": "pods", "ConfigMap": "configmaps", "Service": "services",
-    "PersistentVolumeClaim": "persistentvolumeclaims", "Event": "events",
-}  # fmt: skip
+"""Path of each kind's group and version, and its plural."""
 
 Body = dict[str, Any]
 
@@ -124,10 +121,9 @@ class Kube:
 
 
 def _path(kind: str, namespace: str | None) -> str:
-    version = API_VERSIONS[kind]
-    base = f"/api/{version}" if version == "v1" else f"/apis/{version}"
+    group, plural = RESOURCES[kind]
     scope = f"/namespaces/{namespace}" if namespace else ""
-    return f"{base}{scope}/{PATHS[kind]}"
+    return f"/{group}{scope}/{plural}"
 
 
 def _kube_error(status: int, data: bytes, retry_after: str | None) -> KubeError:

@@ -1,16 +1,14 @@
 """Lists that fill the store before the watches start, and that find what no watch has told."""
 
-from collections import Counter
-from typing import Any, get_args
+from typing import Any
 
 import structlog
 
-from colocated_operator import metrics, observe
+from colocated_operator import observe
 from colocated_operator.drivers import Drivers, World
 from colocated_operator.kube import KubeError
 from colocated_runtime.contract import names
 from colocated_runtime.contract.job import JobSpec
-from colocated_runtime.contract.status import JobPhase
 
 log = structlog.get_logger()
 
@@ -36,9 +34,6 @@ async def prune(world: World, drivers: Drivers) -> None:
     for uid in world.store.prune_jobs(lost):
         drivers.end(uid)
     drivers.wake_all(world.store.prune_children(lost) | world.store.prune_pods(lost))
-    phases = Counter(str(job.status.get("phase") or "Pending") for job in world.store.jobs.values())
-    for phase in get_args(JobPhase):
-        metrics.JOBS.labels(phase=phase).set(phases[phase])
 
 
 async def refuse_old_schema(world: World) -> None:

@@ -1,12 +1,12 @@
 """The operator's copy of what the watches have told: jobs, their Jobs and their pods."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from colocated_operator.observe import ChildJob, ChildPod, Observation, Obstacle, Pulled, RLJob
+from colocated_operator.observe import ChildJob, ChildPod, Observation, RLJob
 
 T = TypeVar("T", ChildJob, ChildPod)
 
@@ -66,12 +66,16 @@ class Store:
 
     # Read by drivers
 
+    def count(self, phase: str) -> int:
+        """Jobs in `phase`; called from the metrics' thread."""
+        return sum((job.status.get("phase") or "Pending") == phase for job in list(self.jobs.values()))
+
     def owner_of(self, job_uid: str) -> str | None:
         """uid of the ColocatedRLJob that owns the Job `job_uid`."""
         return self._owners.get(job_uid)
 
-    def snapshot(self, uid: str, reports: Mapping[str, Pulled], obstacle: Obstacle | None) -> Observation | None:
-        """What is known of the job `uid`; None if it is gone.
+    def snapshot(self, uid: str) -> Observation | None:
+        """What the cluster holds of the job `uid`; None if it is gone.
 
         A pod counts only if a Job that this ColocatedRLJob controls controls it, in the same namespace: labels alone
         could be anyone's.
@@ -85,8 +89,6 @@ class Store:
             job=job,
             children=tuple(sorted(children, key=lambda child: (child.attempt, child.created))),
             pods=tuple(pods),
-            reports=reports,
-            obstacle=obstacle,
         )
 
     # What no event has told: deletes during a re-list of the watch

@@ -20,6 +20,7 @@ PLAN = plan().model_dump(by_alias=True, mode="json")
     [
         {"modelUri": "x" * 5000},
         {"updated": 1e300},
+        {"pressure": [{"sequence": 1, "time": 1.0, "kind": "k" * 253}]},
         {"checkpoints": [CHECKPOINT | {"time": 1e300}]},
         {"checkpoints": [CHECKPOINT | {"uri": "x" * 5000}]},
         {"checkpoints": [CHECKPOINT] * 2000},

@@ -11,6 +11,7 @@ from colocated_operator import observe
 from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.desired.merge import merged
 from colocated_operator.drivers import Driver, World
+from colocated_operator.kube import KubeError
 from colocated_operator.store import Store
 from colocated_runtime.contract import names
 from colocated_runtime.contract.job import JobSpec
@@ -25,6 +26,7 @@ class Server:
     status: dict[str, Any] = field(default_factory=dict)
     objects: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    refuses: dict[str, int] = field(default_factory=dict)
 
     def add(self, body: dict[str, Any]) -> None:
         self.objects[body["kind"], body["metadata"]["name"]] = body
@@ -45,6 +47,8 @@ class Server:
         self.objects.pop((kind, name), None)
 
     async def create(self, body: dict[str, Any]) -> dict[str, Any]:
+        if body["kind"] in self.refuses:
+            raise KubeError(self.refuses[body["kind"]], "invalid")
         self.add(body)
         return body
 
@@ -101,6 +105,14 @@ async def test_two_rewards_of_one_module_name_make_no_pod() -> None:
     (reconciling,) = [entry for entry in server.status["conditions"] if entry["type"] == "Reconciling"]
     assert reconciling["reason"] == "RewardsClash"
     assert reconciling["message"].startswith("rewards[].configMap: a and b hold score.py")
+
+
+async def test_event_that_the_server_refuses_ends_no_pass() -> None:
+    forged = {"attempt": 1, "outcome": "x" * 200, "time": "2026-01-01T00:00:00Z"}
+    server = Server(rl_job(GOOD | {"suspend": True}, {"observedGeneration": 1, "attempt": 1, "restarts": [forged]}))
+    server.refuses = {"Event": 422}
+    await driver(server).one_pass()
+    assert server.status["phase"] == "Suspended"
 
 
 async def test_time_to_live_removes_the_jobs_own_and_nothing_of_strangers() -> None:

@@ -18,7 +18,7 @@ def filled() -> Store:
 
 
 def seen(store: Store) -> Observation:
-    observation = store.snapshot(UID, {}, None)
+    observation = store.snapshot(UID)
     assert observation is not None
     return observation
 
@@ -53,7 +53,7 @@ def test_what_no_event_told_is_found_by_the_fresh_list() -> None:
     assert seen(store).children[0].gone
     assert store.uids() == {UID}
     assert store.prune_jobs({UID}) == {UID}
-    assert store.snapshot(UID, {}, None) is None
+    assert store.snapshot(UID) is None
 
 
 def test_what_is_created_while_the_lists_are_made_stays() -> None:
@@ -85,6 +85,12 @@ def test_deleted_objects_stay_until_their_attempt_is_closed() -> None:
     store.forget(UID, before=2)
     assert [entry.attempt for entry in seen(store).children] == [2]
     assert seen(store).pods == ()
+
+
+def test_jobs_are_counted_by_phase() -> None:
+    store = filled()
+    store.put_job(replace(rl_job(status={"phase": "Running"}), uid="other"))
+    assert [store.count(phase) for phase in ("Pending", "Running", "Failed")] == [1, 1, 0]
 
 
 def test_write_that_its_watch_never_shows_is_noticed() -> None:

@@ -21,7 +21,6 @@ class Restarting:
 class Final:
     """No attempt follows."""
 
-    reason: str
     message: str
 
 
@@ -33,11 +32,11 @@ def after(outcome: Outcome, message: str, policy: Restart, counted: int, fruitle
     """
     verdict = VERDICTS[outcome]
     if not verdict.restart:
-        return Final(outcome.value, message)
+        return Final(message)
     if verdict.counted and counted >= policy.max_restarts:
-        return Final(outcome.value, f"{message} (restart.maxRestarts: {policy.max_restarts} used up)")
+        return Final(f"{message} (restart.maxRestarts: {policy.max_restarts} used up)")
     if not verdict.counted and fruitless >= FRUITLESS_LIMIT:
-        return Final(outcome.value, f"{fruitless} times in a row without one step of progress; the last: {message}")
+        return Final(f"{fruitless} times in a row without one step of progress; the last: {message}")
     return Restarting(verdict.counted)
 
 

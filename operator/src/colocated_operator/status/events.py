@@ -16,7 +16,8 @@ from colocated_runtime.contract.status import Condition, JobStatus
 NEWS = timedelta(minutes=15)
 COMPONENT = "colocated-operator"
 MESSAGE_LIMIT = 1000
-TOLD = {
+Kind = Literal["Normal", "Warning"]
+TOLD: dict[tuple[str, str], Kind] = {
     ("Stalled", "True"): "Warning",
     ("Suspended", "True"): "Normal",
     ("WeightsInSync", "False"): "Warning",
@@ -31,7 +32,7 @@ class Event:
     """One Event; `name` without the job's own prefix."""
 
     name: str
-    type: str
+    type: Kind
     reason: str
     message: str
     time: str
@@ -57,10 +58,11 @@ def _all(status: JobStatus) -> Iterator[Event]:
         yield Event(f"checkpoint-{saved.step}", "Normal", "CheckpointSaved", text, saved.time)
     yield from _pressure(status, conditions.get("MemoryPressure"))
     for condition in status.conditions:
-        kind = TOLD.get((condition.type, condition.status))
-        if kind:
-            yield _transition(condition, kind)
-    for name, kind in (("Complete", "Normal"), ("Failed", "Warning")):
+        told = TOLD.get((condition.type, condition.status))
+        if told:
+            yield _transition(condition, told)
+    ends: dict[str, Kind] = {"Complete": "Normal", "Failed": "Warning"}
+    for name, kind in ends.items():
         end = conditions.get(name)
         if end and end.status == "True":
             text = f"{end.reason}: {end.message}" if name == "Failed" else end.message
@@ -73,7 +75,7 @@ def _pressure(status: JobStatus, condition: Condition | None) -> Iterator[Event]
         yield Event(name, "Warning", "MemoryPressure", condition.message, condition.last_transition_time)
 
 
-def _transition(condition: Condition, kind: Literal["Normal", "Warning"] | str) -> Event:
+def _transition(condition: Condition, kind: Kind) -> Event:
     when = condition.last_transition_time.translate(str.maketrans("", "", ":-")).lower()
     reason = condition.reason if condition.type in ("Stalled", "Suspended") else f"{condition.type}{condition.reason}"
     name = f"{condition.type.lower()}-{when}"

@@ -24,6 +24,7 @@ T = TypeVar("T")
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Moment = Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
+Word = Annotated[str, StringConstraints(max_length=63, pattern=r"^[A-Z][A-Za-z]*$")]
 Key = Annotated[str, StringConstraints(max_length=253)]
 Uri = Annotated[str, StringConstraints(max_length=4096)]
 Numbers = Annotated[dict[Key, Number], Field(max_length=1000)]
@@ -60,7 +61,7 @@ class Pressure(Message):
 
     sequence: Count
     time: Moment
-    kind: Key  # Host | Device
+    kind: Word  # Host | Device
     phase: Phase | None = None
     used_bytes: int = 0
     limit_bytes: int = 0
