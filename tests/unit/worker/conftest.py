@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import RankState
 
 HERE = Path(__file__).parent
@@ -80,10 +81,17 @@ class Workplace:
         }
         return {**spec, **changes}
 
-    def run(self, spec: dict[str, Any], *, attempt: int = 1, script: str = "", stop_at: int | None = None) -> Run:
-        """Run one attempt to its end. `script` replaces the worker's module; `stop_at` asks to stop in that step."""
+    def run(
+        self, spec: dict[str, Any], *, attempt: int = 1, script: str = "", stop_at: int | None = None,
+        plan: Plan | None = None,
+    ) -> Run:  # fmt: skip
+        """Run one attempt to its end. `script` replaces the worker's module; `stop_at` asks to stop in that step;
+        `plan` is the launcher's.
+        """
         place = self.root / f"attempt-{attempt}"
         (place / "state").mkdir(parents=True)
+        if plan:
+            (place / "state" / "plan.json").write_text(plan.model_dump_json(by_alias=True))
         described = Attempt(
             name="tiny", namespace="default", uid="0123456789", generation=1, attempt=attempt, hosts=["localhost"],
             storage_uri="pvc://claim", spec=spec,

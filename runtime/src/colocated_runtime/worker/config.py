@@ -8,6 +8,8 @@ from trl import GRPOConfig, RLOOConfig
 
 from colocated_runtime.contract import options
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.plan import Plan
+from colocated_runtime.planner.settings import trainer_settings
 from colocated_runtime.worker.errors import UserError
 
 CONFIGS = {"grpo": GRPOConfig, "rloo": RLOOConfig}
@@ -21,14 +23,17 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def training_config(spec: JobSpec, directory: Path) -> GRPOConfig | RLOOConfig:
-    """TRL's configuration for `spec`, with output below `directory`. Raise UserError for what TRL refuses."""
+def training_config(spec: JobSpec, directory: Path, plan: Plan | None = None) -> GRPOConfig | RLOOConfig:
+    """TRL's configuration for `spec`, with output below `directory` and micro-batches as `plan` cuts them.
+
+    Raise UserError for what TRL refuses.
+    """
     config_class = CONFIGS[spec.algorithm]
     known = {field.name for field in dataclasses.fields(config_class) if field.init}
     strange = options.unknown(spec.trainer, spec.algorithm, known)
     if strange:  # the image's TRL may be another than the one whose options the contract lists
         raise UserError("; ".join(strange))
-    arguments = DEFAULTS | spec.trainer | owned(spec, directory)
+    arguments = DEFAULTS | spec.trainer | trainer_settings(spec, plan) | owned(spec, directory)
     try:
         return config_class(**arguments)
     except (ValueError, TypeError) as error:

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoTokenizer
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import (
     EVALUATIONS_KEPT,
     Checkpoint,
@@ -47,6 +48,7 @@ class Job:
         self.attempt = attempt
         self.spec = attempt.spec
         self.paths = paths
+        self.plan = read_plan(paths.plan_file)
         self.state = state
         assert self.spec.model is not None
         self.sources = Sources(paths.sources_file)
@@ -71,7 +73,7 @@ class Job:
 
     def _build(self) -> None:
         spec = self.spec
-        args = config.training_config(spec, self.directory)
+        args = config.training_config(spec, self.directory, self.plan)
         checks.prompt_count(len(self.train_rows), args)
         settings = self._settings(args)
         if args.process_index == 0:
@@ -116,7 +118,7 @@ class Job:
             .get_text_config()
             .max_position_embeddings
         )
-        settings = engine_settings(self.spec)
+        settings = engine_settings(self.spec, self.plan)
         length = checks.engine_length(max(lengths), args.max_completion_length, settings.max_model_len, limit)
         return replace(settings, max_model_len=length)
 
@@ -226,6 +228,11 @@ class Job:
                 export_model(model, self.tokenizer, self.directory, self.trainer.state.global_step)
             ranks.barrier()
         self.state.update(model_uri=self._uri(self.directory / "model"))
+
+
+def read_plan(path: Path) -> Plan | None:
+    """The memory plan that the launcher left for the ranks; None where there is none, as on CPUs."""
+    return Plan.model_validate_json(path.read_text()) if path.exists() else None
 
 
 def _evaluation(line: str) -> Evaluation | None:

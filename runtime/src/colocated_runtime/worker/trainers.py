@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import TrainerState
 from trl import GRPOTrainer, RLOOTrainer
+from trl.trainer.utils import split_tensor_dict
 
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.worker import rng
@@ -139,6 +140,7 @@ class Colocated:
         extra = {
             "step": self._step,
             "buffered_inputs": self._buffered_inputs,
+            "steps_per_generation": self.args.steps_per_generation,
             "engine_random_state": self.vllm_generation.random_state,
         }
         torch.save(extra, self._extra_file(checkpoint))
@@ -148,8 +150,10 @@ class Colocated:
         if checkpoint is None:
             return
         extra = torch.load(self._extra_file(Path(checkpoint)), map_location=self.accelerator.device, weights_only=True)
-        self._step = extra["step"]
-        self._buffered_inputs = extra["buffered_inputs"]
+        # A plan may cut the rollout otherwise than the attempt before did.
+        pieces, before = self.args.steps_per_generation, extra["steps_per_generation"]
+        self._step = extra["step"] * pieces // before
+        self._buffered_inputs = recut(extra["buffered_inputs"], pieces)
         self.vllm_generation.random_state = rng.on_cpu(extra["engine_random_state"])
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
@@ -171,6 +175,17 @@ class Colocated:
             return
         for _ in range(epochs):
             torch.randperm(self._sampler.num_samples, generator=self._sampler.generator)
+
+
+def recut(parts: list[dict[str, Any]] | None, pieces: int) -> list[dict[str, Any]] | None:
+    """The micro-batches of a rollout joined and cut into `pieces` equal ones; what has no rows is the same in each."""
+    if parts is None or len(parts) == pieces:
+        return parts
+    whole = {
+        name: torch.cat([part[name] for part in parts]) if torch.is_tensor(value) and value.ndim else value
+        for name, value in parts[0].items()
+    }
+    return split_tensor_dict(whole, pieces)
 
 
 def write_failure(error: Exception) -> OSError | None:
