@@ -2,9 +2,10 @@
 #   docker build --target operator -t colocated-operator .
 #   docker build --target runtime --build-arg ACCELERATOR=cuda -t colocated-runtime .
 # Packages are installed in layers of their own, the project's code lies in a thin one on top.
-# What is installed is in constraints/; python3 is Debian's.
+# What is installed is in constraints/; python3 is Debian's. CERTIFICATES names another bundle for the time of the build.
 ARG BASE_IMAGE=debian:12-slim
 ARG ACCELERATOR=cuda
+ARG CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
 
 FROM ${BASE_IMAGE} AS base
 RUN apt-get update \
@@ -22,6 +23,7 @@ RUN sed -i '/^\[tool\.ruff\]/,$d' /packages/pyproject.toml
 FROM base AS operator
 COPY --from=packages /packages/pyproject.toml /packages/
 COPY constraints/install constraints/operator.txt /packages/
+ARG CERTIFICATES
 RUN /packages/install operator operator.txt
 COPY operator/src runtime/src /app/
 USER 10001:10001
@@ -36,6 +38,7 @@ RUN apt-get update \
 FROM compiler AS runtime-cuda
 COPY --from=packages /packages/pyproject.toml /packages/
 COPY constraints/install constraints/runtime-cuda.txt /packages/
+ARG CERTIFICATES
 RUN /packages/install runtime runtime-cuda.txt
 
 # PyPI's torch is built for CUDA and needs most of CUDA's libraries to be loaded even on a CPU. What goes is what
@@ -43,6 +46,7 @@ RUN /packages/install runtime runtime-cuda.txt
 FROM compiler AS runtime-cpu
 COPY --from=packages /packages/pyproject.toml /packages/
 COPY constraints/install constraints/runtime-cpu.txt /packages/
+ARG CERTIFICATES
 RUN /packages/install runtime-cpu runtime-cpu.txt \
  && cd /opt/colocated/lib/python3*/site-packages \
  && rm -rf triton triton-*.dist-info torch/lib/libtorch_cuda_linalg.so nvidia/cudnn/lib/libcudnn_*.so.9 \
