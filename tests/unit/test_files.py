@@ -1,4 +1,4 @@
-"""Files that are replaced whole."""
+"""Files that are replaced whole, by launcher and worker."""
 
 import errno
 import os

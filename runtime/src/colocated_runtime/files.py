@@ -1,7 +1,38 @@
-"""Files that are replaced whole: no reader ever sees a part, whenever the writer dies. For launcher and worker."""
+"""Files of launcher and worker: those by which they talk, and how one is replaced whole."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
+
+from colocated_runtime.contract import names
+
+
+@dataclass(frozen=True)
+class SharedFiles:
+    """What launcher and ranks of one pod tell each other by, below the pod's state directory."""
+
+    attempt_file: Path
+    """Of the ConfigMap: the attempt, for both."""
+    state: Path
+
+    @property
+    def stop_file(self) -> Path:
+        """By the launcher: the ranks shall save and leave."""
+        return self.state / "stop"
+
+    @property
+    def sources_file(self) -> Path:
+        """By the launcher: where each hf:// source lies."""
+        return self.state / "sources.json"
+
+    @property
+    def plan_file(self) -> Path:
+        """By the launcher: the memory plan; missing where there is none."""
+        return self.state / names.PLAN_KEY
+
+    def rank_file(self, rank: int) -> Path:
+        """By each rank: its own state (`contract.report.RankState`)."""
+        return self.state / f"rank-{rank}.json"
 
 
 def replace_text(path: Path, text: str, *, durable: bool = False) -> None:

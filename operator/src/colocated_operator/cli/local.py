@@ -43,7 +43,7 @@ class LocalRun:
     @property
     def logs(self) -> Path:
         """One file a rank."""
-        return self.directory / self.attempt.directory / "logs" / f"attempt-{self.attempt.attempt}"
+        return self.directory / self.attempt.directory / names.log_directory(self.attempt.attempt)
 
     @property
     def launcher_log(self) -> Path:
@@ -52,7 +52,7 @@ class LocalRun:
 
     def final_report(self) -> Report | None:
         """What the launcher left when it ended."""
-        path = self.directory / self.attempt.directory / "reports" / f"attempt-{self.attempt.attempt}-node-0.json"
+        path = self.directory / self.attempt.directory / names.final_report(self.attempt.attempt, node=0)
         return Report.model_validate_json(path.read_bytes()) if path.exists() else None
 
     def start(self) -> subprocess.Popen[bytes]:

@@ -62,3 +62,13 @@ def job_key(name: str, uid: str) -> str:
 def attempt_name(name: str, uid: str, attempt: int) -> str:
     """Name of the Job and of the ConfigMap of one attempt."""
     return f"{job_key(name, uid)}-{attempt}"
+
+
+def log_directory(attempt: int) -> str:
+    """Of an attempt's logs, below the job's own directory on the checkpoint volume."""
+    return f"logs/attempt-{attempt}"
+
+
+def final_report(attempt: int, node: int) -> str:
+    """Of the launcher on one node, below the job's own directory on the checkpoint volume."""
+    return f"reports/attempt-{attempt}-node-{node}.json"

@@ -6,34 +6,18 @@ from pathlib import Path
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.files import SharedFiles
 
 GRACE_SECONDS = 110.0
 
 
 @dataclass(frozen=True)
-class Paths:
+class Paths(SharedFiles):
     """Files and directories of one attempt on this node."""
 
-    attempt_file: Path
-    state: Path
     storage: Path
     """The job's own directory on the checkpoint volume."""
     termination_log: Path
-
-    @property
-    def stop_file(self) -> Path:
-        """Tells the ranks to save and leave."""
-        return self.state / "stop"
-
-    @property
-    def sources_file(self) -> Path:
-        """Tells the ranks where each hf:// source lies."""
-        return self.state / "sources.json"
-
-    @property
-    def plan_file(self) -> Path:
-        """Tells the ranks which settings the memory plan chose; missing where there is no plan."""
-        return self.state / names.PLAN_KEY
 
     @property
     def fetch_file(self) -> Path:
@@ -42,11 +26,11 @@ class Paths:
 
     def logs(self, attempt: int) -> Path:
         """One file a rank, and one of this node's torchrun."""
-        return self.storage / "logs" / f"attempt-{attempt}"
+        return self.storage / names.log_directory(attempt)
 
     def final_report(self, attempt: int, node: int) -> Path:
         """The final report of one node's launcher in one attempt."""
-        return self.storage / "reports" / f"attempt-{attempt}-node-{node}.json"
+        return self.storage / names.final_report(attempt, node)
 
     def hub(self, node: int) -> Path:
         """Downloads of one node; on the volume, so that a restart finds them."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from colocated_runtime.contract import names
+from colocated_runtime.files import SharedFiles
 
 ALWAYS = {
     # The launcher has fetched what the spec names. Nothing is asked of the hub behind the user's back.
@@ -33,32 +34,12 @@ THREADS = "COLOCATED_CPU_THREADS"
 
 
 @dataclass(frozen=True)
-class Paths:
-    """Directories and files that the worker shares with the launcher."""
+class Paths(SharedFiles):
+    """Directories and files of this rank."""
 
-    attempt_file: Path
-    state: Path
     storage: Path
+    """The checkpoint volume."""
     rewards: Path
-
-    @property
-    def stop_file(self) -> Path:
-        """Exists once the launcher wants the ranks to save and leave."""
-        return self.state / "stop"
-
-    @property
-    def sources_file(self) -> Path:
-        """Written by the launcher: where each hf:// source was downloaded to."""
-        return self.state / "sources.json"
-
-    @property
-    def plan_file(self) -> Path:
-        """Written by the launcher: the memory plan; missing where there is none."""
-        return self.state / names.PLAN_KEY
-
-    def rank_file(self, rank: int) -> Path:
-        """The rank's own state, read by the launcher."""
-        return self.state / f"rank-{rank}.json"
 
 
 def paths(env: Mapping[str, str]) -> Paths:
