@@ -96,14 +96,9 @@ class Weights(Message):
     message: str = ""
 
 
-class RankState(Message):
-    """One worker rank's own file, `<state dir>/rank-<global rank>.json`; replaced atomically, read by the launcher."""
+class Told(Message):
+    """What a rank tells and its pod's report repeats."""
 
-    rank: int
-    pid: int
-    updated: float
-    phase: Phase = Phase.START
-    phase_since: float = 0.0
     progress: Progress = Progress()
     metrics: Numbers = Field(default_factory=dict)
     throughput: Numbers = Field(default_factory=dict)
@@ -117,12 +112,22 @@ class RankState(Message):
     model_uri: Uri = ""
     """The final model directory; set once training is done and the directory is complete."""
     outcome: Outcome | None = None
-    """The rank's own word on how it ended; None while it runs or if it could not say."""
+    """How it ended; None while it runs, and of a rank that could not say."""
     message: str = ""
     traceback: str = ""
 
 
-class Report(Message):
+class RankState(Told):
+    """One worker rank's own file, `<state dir>/rank-<global rank>.json`; replaced atomically, read by the launcher."""
+
+    rank: int
+    pid: int
+    updated: float
+    phase: Phase = Phase.START
+    phase_since: float = 0.0
+
+
+class Report(Told):
     """GET /report of one pod's launcher. Fields of the ranks are merged: rank 0's word, the largest peak."""
 
     name: str
@@ -132,26 +137,12 @@ class Report(Message):
     stage: Stage
     started: Moment
     updated: Moment
-    message: str = ""
     phase: Phase | None = None
-    progress: Progress = Progress()
-    metrics: Numbers = Field(default_factory=dict)
-    throughput: Numbers = Field(default_factory=dict)
     plan: Plan | None = None
     """Of the launcher, made with the device and the memory limit that it found."""
-    peaks: dict[Phase, PhasePeak] = Field(default_factory=dict)
-    pressure: list[Pressure] = Field(default_factory=list, max_length=10_000)
-    checkpoints: list[Checkpoint] = Field(default_factory=list, max_length=1000)
-    checkpoint_error: str = ""
-    evaluations: list[Evaluation] = Field(default_factory=list, max_length=10_000)
-    weights: Weights | None = None
-    resumed_from_step: Count | None = None
-    model_uri: Uri = ""
-    outcome: Outcome | None = None
     exit_code: int | None = None
     rank: int | None = None
     """The rank that ended the attempt, where one did."""
-    traceback: str = ""
 
     def within(self, limit: int) -> str:
         """JSON of at most `limit` bytes. What is too much goes step by step, what is missed least first."""
