@@ -19,7 +19,7 @@ LABEL = 13
 
 
 def picture(name: str, plan: Plan) -> str:
-    """The whole SVG document."""
+    """The whole SVG document. Items lie in the same order in every bar."""
     right = LEFT + GAP + len(plan.phases) * (BAR + GAP)
     scale = HEIGHT / (1.08 * max([plan.device_bytes, *(phase.device_bytes for phase in plan.phases)]))
     colors = {item: COLORS[number % len(COLORS)] for number, item in enumerate(item_names(plan, lambda p: p.device))}
@@ -58,7 +58,7 @@ def _axis(scale: float, right: int) -> Iterator[str]:
 
 def _bar(phase: PhasePlan, x: int, scale: float, colors: dict[str, str]) -> Iterator[str]:
     below = 0
-    for item in phase.device:
+    for item in sorted(phase.device, key=lambda item: list(colors).index(item.name)):
         height = item.bytes * scale
         y = _y(below, scale) - height
         tip = escape(f"{words(item.name)}: {gib(item.bytes)} GiB" + (f" = {item.formula}" if item.formula else ""))
