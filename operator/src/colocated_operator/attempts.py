@@ -27,12 +27,8 @@ class Attempts:
             message = f"runtime.podTemplate: it is no pod template ({type(error).__name__}: {error})"
             return Obstacle("Invalid", "JobRefused", message, plan.generation)
         try:
-            await self._kube.create(job, dry_run=True)
-        except KubeError as error:
-            if error.code == 409:  # it exists: an operator was killed before it could say so
+            if await self._made(job):  # an operator was killed before it could say so
                 return await self._owned(plan, job)
-            return self._refusal(plan, error)
-        try:
             for body in (objects.config_map(plan), objects.service(plan), objects.volume_claim(plan)):
                 if body:
                     await self._ensure(plan, body)
@@ -41,6 +37,16 @@ class Attempts:
             return Obstacle("Waiting", "NameTaken", str(error), plan.generation)
         except KubeError as error:
             return self._refusal(plan, error)
+
+    async def _made(self, job: Body) -> bool:
+        """Whether a Job of that name exists; where none does, its fields are checked. Raise KubeError."""
+        try:
+            await self._kube.create(job, dry_run=True)
+        except KubeError as error:
+            if error.code != 409:
+                raise
+            return True
+        return False
 
     async def _ensure(self, plan: AttemptPlan, body: Body) -> Body:
         try:

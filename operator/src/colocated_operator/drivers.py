@@ -96,8 +96,11 @@ class Driver:
         observation = await self._with_trace(await self._with_reports(observation))
         decision = decide(observation, self.world.clock(), self.world.settings)
         for action in decision.actions:
-            await self._act(observation, action)
+            if isinstance(action, CreateAttempt):
+                await self._create(action.plan)
         late = await self._write(observation, decision)
+        for action in decision.actions:
+            await self._delete(observation, action)
         await self._post(observation, decision)
         self.world.store.forget(self.uid, before=decision.status.attempt - 1)
         busy = bool(decision.actions) or decision.status.phase in ("Starting", "Running", "Restarting")
@@ -125,11 +128,10 @@ class Driver:
 
     # Acting
 
-    async def _act(self, observation: Observation, action: Action) -> None:
+    async def _delete(self, observation: Observation, action: Action) -> None:
+        """After the write: once a Job is gone, only the status knows that its attempt existed."""
         kube, namespace = self.world.kube, observation.job.namespace
         match action:
-            case CreateAttempt(plan):
-                await self._create(plan)
             case DeleteJob(name):
                 await kube.delete("Job", namespace, name)
             case DeleteAttempt(name):
@@ -176,7 +178,7 @@ class Driver:
         if not patch or job.deleting:
             return None
         loop = asyncio.get_running_loop()
-        if not {"phase", "conditions", "restarts"} & patch.keys():
+        if not {"phase", "conditions", "restarts", "attempt"} & patch.keys():
             early = self.written + WRITE_SECONDS - loop.time()
             if early > 0:
                 return early

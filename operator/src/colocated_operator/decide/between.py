@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from colocated_operator.decide.decision import CreateAttempt, Decision, DeleteJob
-from colocated_operator.decide.ended import deadline_exceeded, ended, refused
+from colocated_operator.decide.ended import deadline_exceeded, end_of_job, ended, refused
 from colocated_operator.decide.situation import RESUMED, SUSPENDING, Situation, with_status
 from colocated_operator.desired import AttemptPlan
 from colocated_operator.observe import ChildJob
@@ -22,8 +22,10 @@ def between_attempts(s: Situation, child: ChildJob | None) -> Decision:
         return _suspended(s)
     if s.seconds_left is not None and s.seconds_left <= 0:
         return deadline_exceeded(s)
-    if not s.pods_over:
-        return with_status(s, "Restarting", conditions.reconciling("Stopping", "pods of the last attempt still end"))
+    deletes = end_of_job(child)
+    if deletes or not s.pods_over:
+        facts = conditions.reconciling("Stopping", "pods of the last attempt still end")
+        return replace(with_status(s, "Restarting", facts), actions=deletes)
     if child is None and s.attempt and not s.recorded and not s.resuming:
         # Deleted while no operator ran.
         return ended(s, None, Ending(Outcome.PREEMPTED, f"the Job of attempt {s.attempt} is gone"))

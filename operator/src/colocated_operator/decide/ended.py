@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from colocated_operator.decide.decision import Decision, DeleteJob, Sweep
+from colocated_operator.decide.decision import Action, Decision, DeleteJob, Sweep
 from colocated_operator.decide.situation import Situation, with_status
 from colocated_operator.observe import ChildJob, Observation
 from colocated_operator.policies import restart
@@ -32,7 +32,7 @@ def complete(s: Situation, end: Ending) -> Decision:
 
 def ended(s: Situation, child: ChildJob | None, end: Ending) -> Decision:
     """Record the end of the present attempt; then restart or fail."""
-    deletes = (DeleteJob(child.name),) if child and child.live and not child.deleting else ()
+    deletes = end_of_job(child)
     if end.outcome is Outcome.DEADLINE_EXCEEDED:
         return replace(deadline_exceeded(s, end.report), actions=deletes)
     progressed = _progressed(s, end)
@@ -60,6 +60,11 @@ def ended(s: Situation, child: ChildJob | None, end: Ending) -> Decision:
         "activity": "",
     }
     return Decision(decision.status.model_copy(update=changes), deletes, again_in=0.0)
+
+
+def end_of_job(child: ChildJob | None) -> tuple[Action, ...]:
+    """Deletes a Job that would go on although its attempt is over."""
+    return (DeleteJob(child.name),) if child and child.live and not child.deleting else ()
 
 
 def _progressed(s: Situation, end: Ending) -> bool:
