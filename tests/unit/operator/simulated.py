@@ -124,6 +124,10 @@ class Cluster:
         body["metadata"]["generation"] += 1
         return self.put({**body, "spec": spec})
 
+    async def touch(self) -> None:
+        """Somebody else writes to the job: who has read it before meets a conflict."""
+        self.put(self.job)
+
     # The Job controller
 
     def control(self) -> None:

@@ -38,7 +38,7 @@ def between_attempts(s: Situation, child: ChildJob | None) -> Decision:
             fruitless=s.status.uncounted_restarts,
         )
         left = (datetime.fromisoformat(last.time) + timedelta(seconds=wait) - s.now).total_seconds()
-        if left > 0:
+        if 0 < left <= wait:  # more is left only where the clock was set back
             facts = conditions.reconciling("BackOff", f"attempt {s.attempt + 1} starts {wait} s after the last ended")
             return replace(with_status(s, "Restarting", facts), again_in=left)
     return _next_attempt(s)

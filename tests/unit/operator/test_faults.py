@@ -1,0 +1,171 @@
+"""Single faults at every point of a job's life, on the simulated cluster; `test_model` combines them."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+from tests.unit.operator.cluster import Life
+from tests.unit.operator.simulated import Cluster, Fault, Killed, Loop, Operator
+
+from colocated_operator.kube import KubeError
+from colocated_runtime.contract.outcome import Outcome
+
+SPEC = {
+    "runtime": {"command": ["stub"]},
+    "checkpoint": {"storage": {"volumeClaimTemplate": {"storage": "1Gi"}}},
+    "restart": {"maxRestarts": 1, "backoffSeconds": 0},
+}
+FAULTS: dict[str, Callable[[Cluster, int], Fault]] = {
+    "killed before": lambda _, call: Fault(call, before=Killed()),
+    "killed after": lambda _, call: Fault(call, after=Killed()),
+    "answer lost": lambda _, call: Fault(call, after=KubeError(0, "no answer")),
+    "somebody else wrote": lambda cluster, call: Fault(call, meanwhile=cluster.touch),
+    "too many requests": lambda _, call: Fault(call, before=KubeError(429, "slow down")),
+}
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    yield made
+    made.close()
+
+
+class Script:
+    """A job that crashes, is suspended, resumed and completes; the fault befalls one call of one pass."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop, self.cluster = loop, Cluster()
+        self.cluster.apply(SPEC)
+        self.operator = Operator(self.cluster, loop)
+        self.calls: list[int] = []
+        """Of each pass."""
+
+    def run(self, at: int = -1, fault: Fault | None = None) -> None:
+        for event in (None, self.start, self.crash, None, self.start, self.suspend, self.end, self.resume, self.start,
+                      self.complete):  # fmt: skip
+            if event:
+                event()
+            for _ in range(2):
+                self.one_pass(fault if len(self.calls) == at else None)
+
+    def one_pass(self, fault: Fault | None) -> None:
+        self.cluster.now += timedelta(seconds=4)
+        self.loop.seconds += 4
+        self.operator.deliver_all()
+        try:
+            self.operator.one_pass(fault)
+        except KubeError:
+            pass
+        except Killed:
+            self.operator.stop()
+            self.operator = Operator(self.cluster, self.loop)
+        self.calls.append(self.operator.client.calls)
+
+    def start(self) -> None:
+        self.cluster.control()
+        for pod in self.cluster.of_kind("Pod"):
+            self.cluster.start(pod)
+            self.cluster.work(pod)
+
+    def crash(self) -> None:
+        self._exit(Outcome.CRASH)
+
+    def complete(self) -> None:
+        self._exit(Outcome.COMPLETE)
+
+    def _exit(self, outcome: Outcome) -> None:
+        for pod in self.cluster.of_kind("Pod"):
+            self.cluster.exit(pod, outcome)
+        self.cluster.control()
+
+    def suspend(self) -> None:
+        self.cluster.apply(SPEC | {"suspend": True})
+
+    def end(self) -> None:
+        for pod in self.cluster.of_kind("Pod"):
+            self.cluster.end(pod)
+
+    def resume(self) -> None:
+        self.cluster.apply(SPEC)
+
+
+def points() -> list[tuple[int, int]]:
+    """Every call of every pass of an undisturbed life."""
+    loop = Loop()
+    script = Script(loop)
+    script.run()
+    loop.close()
+    return [(number, call) for number, calls in enumerate(script.calls) for call in range(1, calls + 1)]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_at_any_call_changes_nothing_in_the_end(loop: Loop, fault: str) -> None:
+    found = points()
+    assert len(found) > 25
+    for number, call in found:
+        script = Script(loop)
+        script.run(number, FAULTS[fault](script.cluster, call))
+        where = f"pass {number}, call {call}"
+        status, made = script.cluster.job["status"], script.cluster.made
+        jobs = {name: count for name, count in made.items() if name.startswith("Job ")}
+        assert list(jobs.values()) == [1, 1, 1], where
+        assert (status["phase"], status["attempt"], status["restartCount"]) == ("Complete", 3, 1), where
+        assert [(entry["attempt"], entry["outcome"]) for entry in status["restarts"]] == [(1, "Crash")], where
+        assert not script.cluster.overlaps, where
+        told = [event["reason"] for event in script.cluster.events]
+        assert {reason: told.count(reason) for reason in ("Running", "Crash", "Suspended", "Complete")} == {
+            "Running": 3, "Crash": 1, "Suspended": 1, "Complete": 1,
+        }, where  # fmt: skip
+
+
+def test_job_that_is_deleted_before_its_attempt_is_written_keeps_its_number(loop: Loop) -> None:
+    """A new operator cannot know of an attempt whose Job is gone and that no status names."""
+    script = Script(loop)
+    script.one_pass(None)
+    assert "attempt" not in script.cluster.job["status"] or script.cluster.job["status"]["attempt"] == 0
+    script.cluster.apply(SPEC | {"suspend": True})
+    for call in range(1, 6):
+        script.one_pass(Fault(call, after=Killed()))
+    script.cluster.apply(SPEC)
+    for _ in range(3):
+        script.one_pass(None)
+    assert script.cluster.made["Job " + next(iter(script.cluster.of_kind("Job")))["metadata"]["name"]] == 1
+    assert script.cluster.job["status"]["attempt"] == 2
+
+
+def test_strangers_job_of_our_name_is_an_obstacle_and_no_crash(loop: Loop) -> None:
+    script = Script(loop)
+    script.cluster.put({
+        "kind": "Job", "metadata": {"name": "job-coloc-1", "namespace": "ns", "labels": {}},
+        "spec": {"completions": 0}, "status": {"conditions": []},
+    })  # fmt: skip
+    script.operator.inbox["Job"].clear()
+    script.operator.stop()
+    for _ in range(2):
+        script.one_pass(None)
+    reconciling = next(c for c in script.cluster.job["status"]["conditions"] if c["type"] == "Reconciling")
+    assert reconciling["reason"] == "NameTaken"
+
+
+def test_clock_set_back_by_an_hour_does_not_hold_the_next_attempt_back() -> None:
+    life = Life(SPEC | {"restart": {"maxRestarts": 1, "backoffSeconds": 10}})
+    life.passes(2)
+    life.ends(1, Outcome.CRASH)
+    life.one_pass()
+    life.now -= timedelta(hours=1)
+    life.passes(2)
+    assert 2 in life.children
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+def test_clock_jumps_neither_end_nor_restart_a_running_job(hours: int) -> None:
+    life = Life()
+    life.passes(2)
+    life.runs(step=2)
+    life.now += timedelta(hours=hours)
+    life.passes(3)
+    life.now -= timedelta(hours=hours)
+    life.passes(3)
+    assert life.status["phase"] == "Running"
+    assert list(life.children) == [1]
