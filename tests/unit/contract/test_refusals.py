@@ -128,3 +128,10 @@ def test_modules_of_one_name_in_two_config_maps_clash() -> None:
     assert clash({"a": ["score.py"], "b": ["x.py", "score.py"], "c": ["score.py"]}) == (
         "rewards[].configMap: a, b and c hold score.py, and Python imports only one of a name; rename the others"
     )
+
+
+@pytest.mark.parametrize("amount", ["0", "-5Gi", "1E", "1e30"])
+@pytest.mark.parametrize("field", ["device.memory", "resources.limits.memory"])
+def test_a_memory_has_a_size(field: str, amount: str) -> None:
+    spec = JobSpec.model_validate(changed(GOOD, {field: amount}))
+    assert [text for text in refusals(spec) if text.startswith(f"{field}: {amount} is no size")]

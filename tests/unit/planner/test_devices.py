@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.planner.jobs import job
 
-from colocated_runtime.planner.devices import GIB, MIB, hardware_of, quantity_bytes
+from colocated_runtime.contract.values import quantity_bytes
+from colocated_runtime.planner.devices import GIB, MIB, hardware_of
 
 
 @pytest.mark.parametrize(

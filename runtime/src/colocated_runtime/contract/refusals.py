@@ -9,7 +9,10 @@ from colocated_runtime.contract import trainer, uris
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward
 from colocated_runtime.contract.sources import named_sources
+from colocated_runtime.contract.values import quantity_bytes
 
+MOST_BYTES = 1 << 50
+"""No device and no node has more memory."""
 REASONING_GYM_SIZE = 500
 """Rows of a reasoning-gym dataset that says no size."""
 
@@ -55,6 +58,7 @@ def _pods(spec: JobSpec) -> Iterator[str]:
     for part, resources in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
         if spec.resource_name in resources:
             yield f"resources.{part}: {spec.resource_name} is set by gpusPerNode; leave it out of resources"
+    yield from _memory(spec)
     if spec.ranks_per_node % spec.parallelism.tensor_parallel:
         yield (
             f"parallelism.tensorParallel: {spec.parallelism.tensor_parallel} does not divide the {spec.ranks_per_node}"
@@ -64,6 +68,13 @@ def _pods(spec: JobSpec) -> Iterator[str]:
         if (variable.value is None) == (variable.value_from is None):
             yield f"runtime.env[{index}]: {variable.name}: give exactly one of value and valueFrom"
     yield from _storage(spec)
+
+
+def _memory(spec: JobSpec) -> Iterator[str]:
+    amounts = {"device.memory": spec.device.memory, "resources.limits.memory": spec.resources.limits.get("memory")}
+    for field, amount in amounts.items():
+        if amount is not None and not 0 < quantity_bytes(amount) < MOST_BYTES:
+            yield f"{field}: {amount} is no size of a memory; write e.g. 80Gi"
 
 
 def _storage(spec: JobSpec) -> Iterator[str]:

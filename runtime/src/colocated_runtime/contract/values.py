@@ -1,13 +1,16 @@
 """The kinds of values that the spec holds, each with its bound."""
 
 import re
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 
 from colocated_runtime.contract.rules import QUANTITY
 
-QUANTITY_PATTERN = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+QUANTITY_PATTERN = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 def quantity_text(value: Any) -> str:
@@ -21,6 +24,18 @@ def quantity_text(value: Any) -> str:
     ):
         raise ValueError(f"{value!r} is no quantity; write e.g. 16Gi, 500m or 4")
     return text
+
+
+def quantity_bytes(quantity: str) -> int:
+    """A quantity as a whole number, rounded down. Raise ValueError if it is none."""
+    match = QUANTITY_PATTERN.fullmatch(quantity)
+    if not match:
+        raise ValueError(f"{quantity!r} is no quantity; write e.g. 16Gi, 500m or 4")
+    number, unit = match.groups()
+    if unit in BINARY:
+        return int(Fraction(number) * (1 << BINARY[unit]))
+    exponent = DECIMAL[unit] if unit in DECIMAL else int(unit[1:] if unit else 0)
+    return int(Fraction(number) * Fraction(10) ** max(-30, min(exponent, 30)))  # 1e999999999 would take minutes
 
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]

@@ -35,14 +35,16 @@ def per_token(shape: Shape, *, lora: bool, flash: bool, element: int) -> PerToke
     """For one layer of `shape`; `element` is the bytes of a weight's number."""
     hidden, query, kv = shape.hidden_size, shape.query_size, shape.kv_size
     wide, experts = _wide(shape)
-    norms = shape.traits.norms * _norm(shape, lora=lora, element=element) * hidden
+    # Of a norm: its input in float32, what its weight multiplies, and its output where a matrix product reads it.
+    multiplied = 0 if lora else (4 if shape.traits.float_norms else element)
+    norms = (4 + multiplied) * shape.traits.norms * hidden + (0 if lora else 2 * element * hidden)
     if shape.traits.qk_norm:
-        norms += _norm(shape, lora=lora, element=element) * (query + kv)
+        norms += (4 + multiplied) * (query + kv)
     # Queries, keys and values as attention saves them, and its output. With a padding mask, transformers repeats keys
     # and values for every query head (integrations/sdpa_attention.py).
     attention = element * (2 * query + 2 * (kv if flash else query))
     feed_forward = element * 4 * wide  # gate, its activation, up, and their product
-    routed = element * 3 * hidden * experts if experts > 1 else 0  # rows copied to experts, and back
+    routed = element * 2 * hidden * experts if shape.num_experts else 0  # rows copied for each expert, and back
     copies = element * (5 * hidden + query) if lora else 0  # each adapter casts its own copy of the input
     kept = norms + attention + feed_forward + routed + copies
     gradients = element * (2 * wide + 2 * hidden)
@@ -75,11 +77,11 @@ def activations(job: Workload, rows: int, checkpointing: Checkpointing) -> Activ
     shape = job.shape
     tokens = rows * job.lengths.total
     token = per_token(shape, lora=job.lora is not None, flash=job.flash_attention, element=job.dtype_bytes)
-    layers = shape.num_hidden_layers
-    whole, part = _kept_layers(checkpointing, layers)
+    whole, part = _kept_layers(checkpointing, shape.num_hidden_layers)
     small = token.matmul_outputs + token.layer_input if checkpointing == "selective" else token.layer_input
-    kept = tokens * (whole * token.kept + part * small)
-    layer = tokens * (token.backward - (token.kept if part == 0 else 0)) + attention_mask(job, rows)
+    mask, experts = attention_mask(job, rows), adapted_experts(job)
+    kept = tokens * (whole * token.kept + part * small) + whole * (mask + experts) + mask // job.dtype_bytes
+    layer = tokens * token.backward + mask + 3 * experts - (0 if part else tokens * token.kept + mask + experts)
     loss = loss_peak(job, rows)
     inner = Item(
         "loss" if loss >= layer else "recomputedLayer",
@@ -90,7 +92,9 @@ def activations(job: Workload, rows: int, checkpointing: Checkpointing) -> Activ
         Item(
             "activations",
             kept,
-            lambda: f"{rows} x {job.lengths.total} tokens x ({whole} layers x {token.kept} B + {part} x {small} B)",
+            lambda: (
+                f"{rows} x {job.lengths.total} tokens x ({whole} layers x {token.kept} B + {part} x {small} B) + masks"
+            ),
         ),
         inner,
     )
@@ -117,12 +121,20 @@ def scoring(job: Workload, rows: int) -> int:
     scored = rows * job.lengths.completion
     tile = min(scored, TILE_TOKENS) * min(TILE_VOCABULARY, shape.vocab_size) * job.dtype_bytes
     head = tile + scored * shape.hidden_size * job.dtype_bytes
-    return tokens * token.layer_input + max(tokens * token.forward + attention_mask(job, rows), head)
+    layer = tokens * token.forward + attention_mask(job, rows) + adapted_experts(job)
+    return tokens * token.layer_input + max(layer, head)
 
 
 def attention_mask(job: Workload, rows: int) -> int:
-    """Rows are padded, so every pass builds a mask of [rows, tokens, tokens]: one byte, and attention's own copy."""
-    return 0 if job.flash_attention else rows * job.lengths.total**2 * (1 + job.dtype_bytes)
+    """Rows are padded, so every layer's attention has a mask [rows, tokens, tokens] of its own in the weights' type."""
+    return 0 if job.flash_attention else rows * job.lengths.total**2 * job.dtype_bytes
+
+
+def adapted_experts(job: Workload) -> int:
+    """PEFT adds the product of the adapters to a layer's experts, whatever tokens pass them: a copy of all of them."""
+    shape = job.shape
+    experts = 3 * shape.num_experts * shape.moe_intermediate_size * shape.hidden_size
+    return experts * job.dtype_bytes if job.lora and job.lora.target_modules == ["all-linear"] else 0
 
 
 def _kept_layers(checkpointing: Checkpointing, layers: int) -> tuple[int, int]:
@@ -132,12 +144,6 @@ def _kept_layers(checkpointing: Checkpointing, layers: int) -> tuple[int, int]:
     if checkpointing == "half":
         return layers - layers // 2, layers // 2
     return 0, layers
-
-
-def _norm(shape: Shape, *, lora: bool, element: int) -> int:
-    """Bytes for each number that a norm reads: its float32 copy, what the weight multiplies, and its output."""
-    multiplied = 4 if shape.traits.float_norms else element
-    return 4 + (0 if lora else multiplied) + (0 if lora else element)
 
 
 def _wide(shape: Shape) -> tuple[int, int]:

@@ -2,16 +2,12 @@
 
 import re
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import NamedTuple
 
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.values import quantity_bytes
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-
-QUANTITY = re.compile(r"([+-]?[0-9.]+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?[0-9]+))?")
-BINARY = {unit: 1 << 10 * (power + 1) for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))}
-DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
 MIG = re.compile(r"mig-(?P<slices>[1-7])g\.(?P<gigabytes>\d+)gb", re.IGNORECASE)
 """As NVIDIA's device plugin names slices: in the product's label NVIDIA-H100-80GB-HBM3-MIG-3g.40gb with its single
@@ -105,18 +101,6 @@ def known_product(label: str, resource: str = "") -> Product | None:
     found = next((product for name, product in PRODUCTS.items() if set(name.split("-")) <= set(words)), None)
     part = MIG.search(label) or MIG.search(resource)
     return _slice(found, int(part["slices"]), int(part["gigabytes"])) if found and part else found
-
-
-def quantity_bytes(quantity: str) -> int:
-    """A Kubernetes quantity as a whole number, rounded down. Raise ValueError if it is none."""
-    match = QUANTITY.fullmatch(quantity)
-    if not match:
-        raise ValueError(f"{quantity!r} is no quantity; write e.g. 16Gi")
-    number, binary, decimal, exponent = match.groups()
-    factor = (
-        Fraction(BINARY[binary]) if binary else Fraction(10) ** (DECIMAL[decimal] if decimal else int(exponent or 0))
-    )
-    return int(Fraction(number) * factor)
 
 
 def _hardware(product: Product, spec: JobSpec, *, known: bool) -> Hardware:

@@ -176,7 +176,8 @@ def _staging(job: Workload) -> list[Item]:
         return [Item("syncStaging", largest * (8 + job.dtype_bytes), lambda: "one matrix merged in float32")]
     if job.sharding in ("zero3", "fsdp"):
         size = MASTER_BYTES if job.sharding == "fsdp" else job.dtype_bytes
-        return [Item("syncStaging", largest * size, lambda: "one gathered parameter")]
+        away = job.shape.parameters * (job.world_size - 1) // job.world_size
+        return [Item("syncStaging", min(largest, away) * size, lambda: "one gathered parameter")]
     return []
 
 

@@ -11,6 +11,9 @@ from colocated_runtime.planner.shapes import Shape
 from colocated_runtime.planner.why import why
 from colocated_runtime.planner.workload import Lengths, workload
 
+LARGEST = 2**53 - 1
+"""Bytes that JSON's numbers hold exactly. What needs more does not fit anyway."""
+
 
 def make_plan(spec: JobSpec, shape: Shape, hardware: Hardware, *, lengths: Lengths | None = None) -> Plan:
     """The plan of `spec` for a model of `shape` on `hardware`: chosen under Auto, checked under Manual.
@@ -66,4 +69,4 @@ def _phases(chosen: Candidate) -> list[PhasePlan]:
 
 
 def _item(item: Item) -> PlanItem:
-    return PlanItem(name=item.name, bytes=item.bytes, formula=item.words())
+    return PlanItem(name=item.name, bytes=min(item.bytes, LARGEST), formula=item.words())

@@ -38,7 +38,7 @@ class Nearest:
 def refusal(spec: JobSpec, chosen: Candidate, own: Given) -> str:
     """One message for a person."""
     near = nearest(spec, chosen, own)
-    way_out = f"Fits with {_settings(near, own)}" if near else _no_way_out(chosen, own)
+    way_out = f"Fits with {_settings(spec, near, own)}" if near else _no_way_out(chosen, own)
     return f"{what_is_missing(chosen, own)}. {way_out}."
 
 
@@ -68,11 +68,21 @@ def what_is_missing(chosen: Candidate, own: Given) -> str:
 
 def nearest(spec: JobSpec, chosen: Candidate, own: Given) -> Nearest | None:
     """The first change that fits when it is planned."""
-    for change in _changes(spec, chosen, own):
-        found = _closest(best(search(change.job, change.own)), own)
-        if found.fits:
-            return Nearest(found, change.words)
+    exact = exact_in_any_cut(spec, chosen.job.shape)
+    for change in _changes(spec, chosen, own, exact=exact):
+        if best(search(change.job, _frugal(change.own))).fits:
+            return Nearest(_closest(best(search(change.job, change.own)), own), change.words)
     return None
+
+
+def _frugal(own: Given) -> Given:
+    """The settings that take the least memory of all that `own` leaves open: if these do not fit, none do."""
+    return replace(
+        own,
+        sleep_level=2 if own.sleep_level is None else own.sleep_level,
+        checkpointing=own.checkpointing or "full",
+        rows=own.rows or 1,
+    )
 
 
 def _largest(items: list[Item]) -> str:
@@ -89,10 +99,9 @@ def _closest(found: Candidate, own: Given) -> Candidate:
     return closer if closer.fits else found
 
 
-def _changes(spec: JobSpec, chosen: Candidate, own: Given) -> Iterator[Change]:
+def _changes(spec: JobSpec, chosen: Candidate, own: Given, *, exact: bool) -> Iterator[Change]:
     """What the plan may not change by itself, one setting at a time, then all of them, then what changes the job."""
     job = chosen.job
-    exact = exact_in_any_cut(spec, job.shape)
     if own.utilization is not None:
         yield Change(job, replace(own, utilization=None))
     if own.sleep_level in (0, 1):
@@ -108,31 +117,35 @@ def _changes(spec: JobSpec, chosen: Candidate, own: Given) -> Iterator[Change]:
         unlimited = replace(job, hardware=replace(job.hardware, host_limit_bytes=None))
         needed = max(total(use.host) for use in chosen.uses.values())
         yield Change(unlimited, own, f"resources.limits.memory: {-(-needed // GIB)}Gi")
-    yield from _other_jobs(job, free)
+    for other, words in _other_jobs(spec, job):
+        yield Change(other, own, words)
+        yield Change(other, free, words)
 
 
-def _other_jobs(job: Workload, free: Given) -> Iterator[Change]:
+def _other_jobs(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
+    """Jobs that are not quite the user's, and what to set for them."""
     if job.optimizer.temporary:
-        yield Change(replace(job, optimizer=ADAMW), free, "trainer.optim: adamw_torch_fused")
+        yield replace(job, optimizer=ADAMW), "trainer.optim: adamw_torch_fused"
     for ranks in range(job.tensor_parallel + 1, job.ranks_per_node + 1):
         if job.ranks_per_node % ranks == 0 and job.shape.num_attention_heads % ranks == 0:
-            yield Change(replace(job, tensor_parallel=ranks), free, f"parallelism.tensorParallel: {ranks}")
+            yield replace(job, tensor_parallel=ranks), f"parallelism.tensorParallel: {ranks}"
     completion = job.lengths.completion // 2
     while completion >= SHORTEST_COMPLETION:
         shorter = replace(job.lengths, completion=completion)
-        length = min(job.max_model_len, shorter.total)
         words = f"trainer.max_completion_length: {completion}"
-        yield Change(replace(job, lengths=shorter, max_model_len=length), free, words)
+        if "vllm_max_model_length" in spec.trainer:
+            words += f" and vllm_max_model_length: {shorter.total}"
+        yield replace(job, lengths=shorter, max_model_len=shorter.total), words
         completion //= 2
     if job.lora is None:
         adapters = replace(job, lora=Lora(), reference=False)
-        yield Change(adapters, free, "lora: {r: 16}, training adapters instead of all weights")
+        yield adapters, "lora: {r: 16}, training adapters instead of all weights"
         if job.ranks_per_node > 1 and job.shape.num_attention_heads % job.ranks_per_node == 0:
             spread = replace(adapters, tensor_parallel=job.ranks_per_node)
-            yield Change(spread, free, f"lora: {{r: 16}} and parallelism.tensorParallel: {job.ranks_per_node}")
+            yield spread, f"lora: {{r: 16}} and parallelism.tensorParallel: {job.ranks_per_node}"
 
 
-def _settings(near: Nearest, own: Given) -> str:
+def _settings(spec: JobSpec, near: Nearest, own: Given) -> str:
     found, words = near.found, [near.words] if near.words else []
     job, rows = found.job, found.made.rows
     if own.utilization not in (None, found.utilization):
@@ -143,10 +156,10 @@ def _settings(near: Nearest, own: Given) -> str:
         words.append(f"trainer.gradient_checkpointing: {str(found.made.checkpointing != 'none').lower()}")
     if own.rows not in (None, rows):
         accumulation = job.sizes.per_device * job.sizes.gradient_accumulation_steps // rows
-        words.append(
-            f"trainer.per_device_train_batch_size: {rows} and gradient_accumulation_steps: {accumulation} (the same"
-            " gradients)"
-        )
+        cut = f"trainer.per_device_train_batch_size: {rows}, gradient_accumulation_steps: {accumulation}"
+        if "steps_per_generation" in spec.trainer:
+            cut += f", steps_per_generation: {job.sizes.per_rank // rows}"
+        words.append(f"{cut} (the same gradients)")
     return ", ".join(words) or "memory.policy: Auto"
 
 

@@ -31,6 +31,8 @@ STEP = 100
 """Utilisations are whole hundredths: vLLM's compile cache depends on the cache's size."""
 MICRO_BATCH_TOKENS = 16_384
 """Larger micro-batches are not chosen: they gain under 2 %, and pad more rows to the longest of them."""
+MICRO_BATCH_ROWS = 64
+"""Nor are those of more completions."""
 
 EXACT_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo", "dapo", "cispo", "vespo")
 """TRL divides these by rows x micro-batches or by the window's tokens (grpo_trainer.py _compute_loss), so that another
@@ -188,5 +190,5 @@ def micro_batches(job: Workload) -> list[int]:
     """Sizes that cut both the rollout's and the optimizer step's completions of one rank into whole pieces."""
     sizes = job.sizes
     whole = gcd(sizes.per_device * sizes.gradient_accumulation_steps, sizes.per_rank)
-    most = max(1, MICRO_BATCH_TOKENS // job.lengths.total)
-    return [rows for rows in range(1, min(whole, most) + 1) if whole % rows == 0]
+    most = min(MICRO_BATCH_ROWS, max(1, MICRO_BATCH_TOKENS // job.lengths.total))
+    return [rows for rows in range(1, most + 1) if whole % rows == 0]

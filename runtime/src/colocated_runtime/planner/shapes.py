@@ -12,6 +12,8 @@ from colocated_runtime.contract.job import Model, ModelShape
 
 LARGEST = 1_000_000_000
 """No size in a config.json is larger; also the bound of the spec's own model.shape."""
+MOST_PARAMETERS = 100_000_000_000_000
+"""No model has more."""
 
 
 class Family(NamedTuple):
@@ -90,6 +92,8 @@ class Shape:
         for name in ("intermediate_size", "num_experts", "num_experts_per_tok", "moe_intermediate_size"):
             _check_range(name, getattr(self, name), 0)
         _check_consistent(self)
+        if self.parameters > MOST_PARAMETERS:
+            raise ValueError(f"a model of these sizes would have {self.parameters:.1e} parameters; correct them")
 
     @property
     def traits(self) -> Family:

@@ -61,14 +61,22 @@ def trainable_parameters(job: Workload) -> int:
 
 
 def adapter_parameters(shape: Shape, rank: int, targets: list[str]) -> int:
-    """r x (rows + columns) of each adapted matrix (Hu et al. 2021); all-linear leaves out embedding, head and experts.
+    """r x (rows + columns) of each adapted matrix (Hu et al. 2021); all-linear leaves out embedding and head.
 
-    transformers keeps the experts of a layer in one tensor, which is no linear layer for PEFT.
+    Experts share a tensor, whose one adapter has PEFT's rank r x experts, twice that where gate and up share it too.
     """
-    everything = targets == ["all-linear"]
-    linear = [w for w in shape.weights if w.columns > 1 and w.name.endswith("_proj") and "experts" not in w.name]
-    chosen = linear if everything else [w for w in linear if any(w.name == name.rpartition(".")[2] for name in targets)]
-    return sum(weight.number * rank * (weight.rows + weight.columns) for weight in chosen)
+    names = {name.rpartition(".")[2] for name in targets}
+    found = 0
+    for weight in shape.weights:
+        linear = weight.columns > 1 and weight.name not in ("embed_tokens", "lm_head")
+        if not linear or (targets != ["all-linear"] and weight.name not in names):
+            continue
+        if weight.name.startswith("experts."):
+            gated = 2 if weight.name == "experts.gate_up_proj" else 1
+            found += weight.number * rank * gated * (weight.rows + shape.num_experts * weight.columns)
+        else:
+            found += weight.number * rank * (weight.rows + weight.columns)
+    return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -155,10 +163,11 @@ def _fsdp(job: Workload) -> States:
     shape, ranks = job.shape, job.world_size
     trainable = trainable_parameters(job)
     layer = shape.layer_parameters
-    weights = -(-(shape.parameters * MASTER_BYTES) // ranks)
-    gathered = min(2 * layer * job.dtype_bytes + layer * MASTER_BYTES, shape.parameters * MASTER_BYTES)
+    own = job.dtype_bytes if job.lora else MASTER_BYTES  # frozen parameters keep their type
+    weights = -(-(shape.parameters * own + (trainable * MASTER_BYTES if job.lora else 0)) // ranks)
+    gathered = min(2 * layer * job.dtype_bytes + layer * own, shape.parameters * MASTER_BYTES)
     return States(
-        weights=Item("trainerWeights", weights, lambda: f"{billions(shape.parameters)} x 4 B / {ranks} ranks"),
+        weights=Item("trainerWeights", weights, lambda: f"{billions(shape.parameters)} x {own} B / {ranks} ranks"),
         gradients=Item(
             "gradients", -(-trainable * MASTER_BYTES // ranks), lambda: f"{billions(trainable)} x 4 B / {ranks} ranks"
         ),
