@@ -18,6 +18,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 SETTINGS = Settings(runtime_image="runtime:1", namespaces=())
 
 
+def spec(**changes: Any) -> dict[str, Any]:
+    return GOOD | changes
+
+
 def rl_job(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, generation: int = 1) -> RLJob:
     return RLJob(
         name="job", namespace="ns", uid=UID, generation=generation, version=1, deleting=False,
