@@ -115,10 +115,15 @@ def test_the_operators_plan_holds_where_the_pod_knows_no_better(
 
 
 def test_ranks_of_several_nodes_take_the_operators_plan(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
-    here, _ = planning.plan_here(gpu_attempt(), tmp_path / "sources.json")
-    assert planning.for_ranks(gpu_attempt(), here) is here
-    two = gpu_attempt(hosts=("a", "b"), checkpoint={"storage": {"claim": "c"}})
-    assert planning.for_ranks(two, here) is None
+    operators, _ = planning.plan_here(gpu_attempt(), tmp_path / "sources.json")
+    pod(h200())
+    two: dict[str, Any] = {"hosts": ("a", "b"), "checkpoint": {"storage": {"claim": "c"}}}
+    attempt = gpu_attempt(**two).model_copy(update={"plan": operators})
+    assert planning.plan_here(attempt, tmp_path / "sources.json") == (operators, None)
+    assert planning.plan_here(gpu_attempt(**two), tmp_path / "sources.json") == (None, None)
+    _, ending = planning.plan_here(gpu_attempt(HUGE, **two), tmp_path / "sources.json")
+    assert ending, "each node looks whether it fits"
+    assert ending.outcome is Outcome.BAD_PLAN
 
 
 def test_no_rank_is_started_for_a_job_that_does_not_fit(launch: Any, gpu_attempt: Any) -> None:

@@ -111,12 +111,11 @@ class Launcher:
 
     async def _plan(self) -> Ending | None:
         """Plan the memory; an ending if the job does not fit, before any rank costs minutes to find it out."""
-        here, ending = await asyncio.to_thread(planning.plan_here, self._attempt, self._paths.sources_file)
+        plan, ending = await asyncio.to_thread(planning.plan_here, self._attempt, self._paths.sources_file)
+        if plan:
+            self._paths.plan_file.write_text(plan.model_dump_json(by_alias=True))
         if self._node == 0:  # whose word counts: one copy is enough to read
-            self.report = self.report.model_copy(update={"plan": here})
-        chosen = planning.for_ranks(self._attempt, here)
-        if chosen:
-            self._paths.plan_file.write_text(chosen.model_dump_json(by_alias=True))
+            self.report = self.report.model_copy(update={"plan": plan})
         return ending
 
     async def _meet(self) -> Ending | None:

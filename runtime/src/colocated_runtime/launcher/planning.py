@@ -24,10 +24,11 @@ log = structlog.get_logger()
 
 
 def plan_here(attempt: Attempt, sources_file: Path) -> tuple[Plan | None, Ending | None]:
-    """The plan for this pod and, where it does not fit, the ending that follows.
+    """The plan whose settings the ranks take; or one that does not fit this pod, and the ending that follows from it.
 
     No plan is made on CPUs, where the engine's memory is a fixed small cache beside the trainer's, nor for a command
-    of the user's. Where model or device stay unknown, or planning fails, the operator's plan holds.
+    of the user's. The operator's plan holds where model or device stay unknown or planning fails, and on several nodes:
+    all ranks must take the same settings, and devices of one product may differ by a few megabytes.
     """
     spec = attempt.spec
     if spec.backend == "cpu" or spec.runtime.command:
@@ -40,17 +41,12 @@ def plan_here(attempt: Attempt, sources_file: Path) -> tuple[Plan | None, Ending
             log.info("no memory plan of its own: model or device is not known", plan_of_the_operator=bool(attempt.plan))
             return attempt.plan, None
         made = make_plan(spec, shape, hardware)
-        return made, None if made.fits else _refusal(spec, shape, hardware, made)
+        if not made.fits:
+            return made, _refusal(spec, shape, hardware, made)
+        return made if len(attempt.hosts) == 1 else attempt.plan, None
     except Exception:  # a mistake of the planner's must not stop a job
         log.exception("planning failed; the job goes on without a plan of its own")
         return attempt.plan, None
-
-
-def for_ranks(attempt: Attempt, here: Plan | None) -> Plan | None:
-    """The plan whose settings the ranks take. All ranks of a job must take the same, and only the operator's plan is
-    the same on all nodes: devices of one product may differ by a few megabytes.
-    """
-    return here if len(attempt.hosts) == 1 else attempt.plan
 
 
 def _refusal(spec: JobSpec, shape: Shape, hardware: Hardware, plan: Plan) -> Ending:
