@@ -1,24 +1,42 @@
 """Checkpoints: complete or not there, and owned by one attempt."""
 
+import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from colocated_runtime.worker.checkpoints import CheckpointStore, publish
+from colocated_runtime.worker.checkpoints import CheckpointStore, defect
 from colocated_runtime.worker.errors import Fenced
 
 
-def save(store: CheckpointStore, step: int) -> Path:
+def write(store: CheckpointStore, step: int) -> None:
     directory = store.incoming / f"checkpoint-{step}"
     (directory / "nested").mkdir(parents=True)
     (directory / "weights").write_bytes(b"w" * 1000)
     (directory / "nested" / "rng").write_bytes(bytes([step]))
+
+
+def save(store: CheckpointStore, step: int) -> Path:
+    write(store, step)
     return store.commit(step).path
+
+
+def steps(store: CheckpointStore) -> list[int]:
+    return [saved.step for saved in store.scan()[0]]
+
+
+def later(store: CheckpointStore, attempt: int = 2, keep: int = 2) -> CheckpointStore:
+    """The next attempt's, which has taken the directory."""
+    made = CheckpointStore(store.directory, attempt, keep)
+    made.take()
+    return made
 
 
 @pytest.fixture
@@ -48,7 +66,8 @@ def test_the_same_step_again_replaces(store: CheckpointStore) -> None:
     (store.checkpoints / "checkpoint-5" / "stale").touch()
     save(store, 5)
     assert not (store.checkpoints / "checkpoint-5" / "stale").exists()
-    assert os.listdir(store.checkpoints / ".incoming") == []
+    assert os.listdir(store.checkpoints) == ["checkpoint-5"]
+    assert sorted(os.listdir(store.directory)) == ["checkpoints", "fence-1"]
 
 
 @pytest.mark.parametrize(
@@ -57,10 +76,12 @@ def test_the_same_step_again_replaces(store: CheckpointStore) -> None:
         (lambda path: (path / "manifest.json").unlink(), "no manifest.json"),
         (lambda path: (path / "manifest.json").write_text("{"), "unreadable manifest.json"),
         (lambda path: (path / "manifest.json").write_text("[]"), "unreadable manifest.json"),
+        (lambda path: (path / "manifest.json").write_text('{"step": 2, "attempt": 1, "files": {"weights": 3}}'),
+         "unreadable manifest.json"),
         (lambda path: (path / "weights").unlink(), "weights is missing"),
         (lambda path: (path / "weights").write_bytes(b"w" * 999), "weights has 999 bytes instead of 1000"),
     ],
-)
+)  # fmt: skip
 def test_a_torn_one_is_passed_over(store: CheckpointStore, damage: object, reason: str) -> None:
     save(store, 1)
     damage(save(store, 2))
@@ -78,69 +99,195 @@ def test_torn_ones_do_not_push_good_ones_out(store: CheckpointStore) -> None:
     assert [saved.step for saved in store.scan()[0]] == [1, 4]
 
 
+def test_cut_off_at_any_byte_it_is_passed_over(store: CheckpointStore) -> None:
+    """Each file of the newest checkpoint cut off at many lengths: never resumed from, always named."""
+    save(store, 1)
+    newest = save(store, 2)
+    for file in (path for path in newest.rglob("*") if path.is_file()):
+        whole = file.read_bytes()
+        for length in range(0, len(whole), 1 if file.name == "manifest.json" else 10):
+            file.write_bytes(whole[:length])
+            saved, passed_over = store.newest()
+            assert saved
+            assert saved.step == 1
+            assert passed_over[0].startswith("checkpoint-2: ")
+        file.write_bytes(whole)
+    saved, passed_over = store.newest()
+    assert saved
+    assert (saved.step, passed_over) == (2, [])
+
+
+def test_other_contents_of_the_same_size_are_noticed(store: CheckpointStore) -> None:
+    save(store, 1)
+    (save(store, 2) / "weights").write_bytes(b"w" * 999 + b"x")
+    saved, passed_over = store.newest()
+    assert saved
+    assert saved.step == 1
+    assert passed_over == ["checkpoint-2: weights has not the contents that were written"]
+
+
+def test_nothing_to_resume_from(store: CheckpointStore) -> None:
+    assert store.newest() == (None, [])
+    (save(store, 1) / "weights").write_bytes(b"x" * 1000)
+    assert store.newest()[0] is None
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_the_only_good_one_is_never_deleted(tmp_path: Path, keep: int) -> None:
+    store = CheckpointStore(tmp_path, attempt=1, keep=keep)
+    store.take()
+    save(store, 1)
+    for step in range(2, 7):
+        write(store, step)
+        with pytest.raises(OSError, match="disk full"), failing("disk full"):
+            store.commit(step)
+        assert 1 in steps(store)
+        later(store, attempt=1, keep=keep)
+        assert 1 in steps(store)
+
+
+@contextmanager
+def failing(words: str) -> Iterator[None]:
+    """No file can be synchronised."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(words)))
+        yield
+
+
 def test_an_older_attempt_writes_nothing_more(store: CheckpointStore) -> None:
-    directory = store.incoming / "checkpoint-1"
-    directory.mkdir(parents=True)
-    CheckpointStore(store.directory, attempt=2, keep=2).take()
+    write(store, 1)
+    later(store)
     with pytest.raises(Fenced, match="attempt 2 owns"):
         store.commit(1)
-    with pytest.raises(Fenced):
-        store.take()
-    assert (store.directory / "fence").read_text() == "2"
+    for action in (store.take, store.discard, lambda: store.write("evaluation.jsonl", "old")):
+        with pytest.raises(Fenced):
+            action()
+    assert sorted(path.name for path in store.directory.glob("fence-*")) == ["fence-1", "fence-2"]
 
 
 def test_a_new_attempt_removes_what_was_half_done(store: CheckpointStore) -> None:
-    (store.incoming / "checkpoint-1").mkdir(parents=True)
-    CheckpointStore(store.directory, attempt=2, keep=2).take()
-    assert not store.incoming.exists()
+    write(store, 1)
+    later(store)
+    assert sorted(os.listdir(store.directory)) == ["checkpoints", "fence-1", "fence-2"]
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from colocated_runtime.worker import checkpoints
-
-aside, target, deadly = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-calls = 0
-
-def count(event, args):
-    global calls
-    if event in ("os.rename", "open", "shutil.rmtree"):
-        calls += 1
-        if calls == deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(count)
-checkpoints.publish(aside, target, {"step": 1})
-"""
+def test_what_was_about_to_be_replaced_gets_its_name_back(store: CheckpointStore) -> None:
+    """Killed between the two renames of a replacement."""
+    path = save(store, 5)
+    store.incoming.mkdir()
+    path.rename(store.incoming / f".replaced-{path.name}")
+    assert steps(later(store)) == [5]
 
 
-def test_killed_anywhere_leaves_all_or_nothing(tmp_path: Path) -> None:
-    """The process is killed before its first file operation, its second, … until one gets through."""
-    for deadly in range(1, 100):
-        store = CheckpointStore(tmp_path / str(deadly), attempt=1, keep=2)
-        store.take()
-        aside, target = store.incoming / "checkpoint-1", store.checkpoints / "checkpoint-1"
-        aside.mkdir(parents=True)
-        (aside / "weights").write_bytes(b"w" * 1000)
-        script = [sys.executable, "-c", KILLED, str(aside), str(target), str(deadly)]
-        code = subprocess.run(script, check=False, env=os.environ).returncode
-        complete, torn = store.scan()
-        assert torn == []
+OPERATIONS = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.listdir", "os.scandir", "shutil.rmtree")
+
+
+def act(directory: Path, attempt: int, *acts: str) -> None:
+    store = CheckpointStore(directory, attempt, keep=1)
+    for name in acts:
+        if name == "take":
+            store.take()
+        elif name == "evaluation":
+            store.write("evaluation.jsonl", f"of attempt {attempt}")
+        else:
+            path = store.incoming / ("model" if name == "model" else f"checkpoint-{name}")
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                (path / "weights").write_text(f"of attempt {attempt}" + "w" * 1000)
+            except OSError:  # as the trainer does
+                store.discard()
+            store.commit_model(1) if name == "model" else store.commit(int(name))
+
+
+def signalled(directory: Path, number: signal.Signals, call: int, *acts: str) -> int:
+    """A process of attempt 1 that carries out `acts` and gets the signal at its file operation `call`; its pid.
+
+    Its exit code is 0, or 1 if it was fenced.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    calls = itertools.count(1)
+    sys.addaudithook(
+        lambda event, _: os.kill(os.getpid(), number) if event in OPERATIONS and next(calls) == call else None
+    )
+    try:
+        act(directory, 1, *acts)
+    except Fenced:
+        os._exit(1)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(2)
+    os._exit(0)
+
+
+@pytest.fixture
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal does not lose what was written, a power cut would: waiting for the disk shows nothing here."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def code_of(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("acts", [("2",), ("1",), ("model",), ("evaluation",)], ids=" ".join)
+def test_killed_anywhere_leaves_all_or_nothing(tmp_path: Path, no_fsync: None, acts: tuple[str, ...]) -> None:
+    """The process is killed before its first file operation, its second, … until one gets through.
+
+    Before it lay a good checkpoint of step 1 and a model; with keep=1 the first is deleted once step 2 is there.
+    """
+    for call in range(1, 200):
+        directory = tmp_path / str(call)
+        act(directory, 1, "take", "1", "model", "evaluation")
+        code = code_of(signalled(directory, signal.SIGKILL, call, *acts))
+        saved, passed_over = later(CheckpointStore(directory, 1, keep=1)).newest()
+        assert saved
+        assert passed_over == []
+        assert defect(directory / "model") == ""
+        assert (directory / "evaluation.jsonl").read_text() == "of attempt 1"
         if code == 0:
             break
         assert code == -signal.SIGKILL
-        assert not complete or target.is_dir()
-    assert deadly > 5
-    assert [saved.step for saved in complete] == [1]
+    assert 5 < call < 199
+    assert saved.step == (2 if acts == ("2",) else 1)
 
 
-def test_a_model_replaces_that_of_an_earlier_attempt(tmp_path: Path) -> None:
-    target = tmp_path / "model"
-    for content in ("old", "new"):
-        aside = tmp_path / ".incoming-model"
-        aside.mkdir()
-        (aside / "config.json").write_text(content)
-        publish(aside, target, {"step": 3})
-    assert (target / "config.json").read_text() == "new"
-    assert sorted(os.listdir(tmp_path)) == ["model"]
+@pytest.mark.parametrize("acts", [("2",), ("1",), ("model",), ("evaluation",), ("take",)], ids=" ".join)
+def test_an_attempt_that_was_paused_anywhere_writes_nothing_more(
+    tmp_path: Path, no_fsync: None, acts: tuple[str, ...]
+) -> None:
+    """Stopped before its first file operation, its second, …; a newer attempt takes over; the old one goes on."""
+    fenced = 0
+    for call in range(1, 200):
+        directory = tmp_path / str(call)
+        act(directory, 1, "take", "1", "model", "evaluation")
+        old = signalled(directory, signal.SIGSTOP, call, *acts)
+        if not os.WIFSTOPPED(os.waitpid(old, os.WUNTRACED)[1]):
+            break
+        act(directory, 2, "take", "3", "evaluation")
+        before = contents(directory)
+        os.kill(old, signal.SIGCONT)
+        code = code_of(old)
+        assert code in (0, 1)
+        fenced += code
+        assert contents(directory) == before
+    assert 5 < call < 199
+    assert fenced > 0
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Of all files but those that an attempt has aside."""
+    files = {str(path.relative_to(directory)): path for path in directory.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not name.startswith(".")}
+
+
+def test_a_model_replaces_that_of_an_earlier_attempt(store: CheckpointStore) -> None:
+    for attempt, content in enumerate(("old", "new"), start=1):
+        owner = later(store, attempt)
+        (owner.incoming / "model").mkdir(parents=True)
+        (owner.incoming / "model" / "config.json").write_text(content)
+        owner.commit_model(3)
+    assert (store.directory / "model" / "config.json").read_text() == "new"
+    assert "model" in os.listdir(store.directory)
+    assert not [name for name in os.listdir(store.directory) if name.startswith(".")]

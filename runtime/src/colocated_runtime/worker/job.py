@@ -24,7 +24,7 @@ from colocated_runtime.contract.report import (
 )
 from colocated_runtime.planner.settings import EngineSettings, engine_settings
 from colocated_runtime.worker import callbacks, checks, config, ranks
-from colocated_runtime.worker.checkpoints import CheckpointStore
+from colocated_runtime.worker.checkpoints import MODEL, CheckpointStore
 from colocated_runtime.worker.dataset import load_prompts
 from colocated_runtime.worker.engine import Engine, Sampling
 from colocated_runtime.worker.environment import Paths
@@ -38,6 +38,7 @@ from colocated_runtime.worker.state import StateFile
 from colocated_runtime.worker.trainers import TRAINERS, Collaborators
 from colocated_runtime.worker.weights import refuse_uncovered
 
+EVALUATIONS = "evaluation.jsonl"
 log = logging.getLogger(__name__)
 
 
@@ -168,10 +169,7 @@ class Job:
 
     def _resume_from(self) -> Path | None:
         """The newest complete checkpoint, rank 0's word for all; says which torn ones it passed over."""
-        complete, torn = self.store.scan()
-        for reason in torn:
-            log.warning("not resumed from: %s", reason)
-        newest: Path | None = ranks.from_first(complete[-1].path if complete else None)
+        newest: Path | None = ranks.from_first(self._newest() if self.trainer.accelerator.is_main_process else None)
         if newest is None:
             return None
         if not newest.exists():
@@ -184,6 +182,12 @@ class Job:
         self.state.update(resumed_from_step=step, checkpoints=self._reported(), progress=Progress(step=step))
         return newest
 
+    def _newest(self) -> Path | None:
+        saved, passed_over = self.store.newest()
+        for reason in passed_over:
+            log.warning("not resumed from: %s", reason)
+        return saved.path if saved else None
+
     def _evaluate(self, step: int) -> None:
         known = self.state.state.evaluations
         if self.evaluator is None or any(entry.step == step for entry in known):
@@ -192,26 +196,34 @@ class Job:
         self.state.update(evaluations=first_and_newest([*known, result], EVALUATIONS_KEPT))
         log.info("evaluation at step %d: %.3f [%.3f, %.3f]", step, result.mean, result.low, result.high)
         if self.trainer.accelerator.is_main_process:
-            with self._evaluations_file.open("a") as file:
-                file.write(result.model_dump_json(by_alias=True) + "\n")
+            try:
+                self.store.write(EVALUATIONS, self._evaluations() + result.model_dump_json(by_alias=True) + "\n")
+            except OSError as error:  # a full volume does not end the training
+                self._cannot_write(f"{EVALUATIONS}: {error}")
 
-    @property
-    def _evaluations_file(self) -> Path:
-        return self.directory / "evaluation.jsonl"
+    def _evaluations(self) -> str:
+        file = self.directory / EVALUATIONS
+        return file.read_text() if file.exists() else ""
 
     def _recall_evaluations(self) -> None:
         """Those of earlier attempts up to the step that this one goes on from."""
-        lines = self._evaluations_file.read_text().splitlines() if self._evaluations_file.exists() else []
-        entries = [entry for line in ranks.from_first(lines) if (entry := _evaluation(line))]
+        entries = [entry for line in ranks.from_first(self._evaluations().splitlines()) if (entry := _evaluation(line))]
         resumed = self.state.state.resumed_from_step or 0
         known = list({e.step: e for e in entries if e.step <= resumed}.values())
         self.state.update(evaluations=first_and_newest(known, EVALUATIONS_KEPT))
 
     def _saved(self, step: int, failure: OSError | None) -> None:
-        message = f"step {step}: {failure}" if failure else ""
         if failure:
-            log.error("checkpoint not written: %s", message)
-        self.state.update(checkpoints=self._reported(), checkpoint_error=message)
+            self._cannot_write(f"step {step}: {failure}")
+            return
+        try:
+            self.state.update(checkpoints=self._reported(), checkpoint_error="")
+        except OSError as error:
+            self._cannot_write(f"step {step}: saved, but the volume cannot be read: {error}")
+
+    def _cannot_write(self, message: str) -> None:
+        log.error("not written: %s", message)
+        self.state.update(checkpoint_error=message)
 
     def _reported(self) -> list[Checkpoint]:
         complete, _ = self.store.scan()
@@ -224,10 +236,11 @@ class Job:
         with self.phases(Phase.CHECKPOINT):
             if self.trainer.accelerator.is_main_process:
                 model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-                self.store.check_fence()
-                export_model(model, self.tokenizer, self.directory, self.trainer.state.global_step)
+                self.store.discard()
+                export_model(model, self.tokenizer, self.store.incoming / MODEL)
+                self.store.commit_model(self.trainer.state.global_step)
             ranks.barrier()
-        self.state.update(model_uri=self._uri(self.directory / "model"))
+        self.state.update(model_uri=self._uri(self.directory / MODEL))
 
 
 def read_plan(path: Path) -> Plan | None:
