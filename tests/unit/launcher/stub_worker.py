@@ -1,6 +1,7 @@
 """A worker that trains nothing: it speaks the launcher's files and misbehaves as asked. Started as runtime.command."""
 
 import argparse
+import ctypes
 import faulthandler
 import json
 import os
@@ -24,6 +25,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, default=0, help="the one that misbehaves")
     for name in ("--fail-at", "--kill-at", "--hang-at"):
         parser.add_argument(name, type=int, default=-1)
+    parser.add_argument("--hang", choices=["asleep", "stopped", "busy", "locked"], default="asleep")
     parser.add_argument("--exit-at-end", type=int, default=0, help="exit code after Complete was said")
     parser.add_argument("--start-seconds", type=float, default=0.0)
     parser.add_argument("--linger-seconds", type=float, default=0.0, help="after the last word")
@@ -90,8 +92,8 @@ class Stub:
             raise RuntimeError(f"the stub fails at step {step}")
         if step == self.asked.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        while step == self.asked.hang_at:
-            time.sleep(1)
+        if step == self.asked.hang_at:
+            hang(self.asked.hang)
 
     def add_up(self, value: float) -> float:
         if not self.asked.gloo:
@@ -113,6 +115,17 @@ class Stub:
         (path / "stub.json").write_text(json.dumps({"step": step}))
         uri = f"{self.attempt.storage_uri}/{path.relative_to(self.storage.parent)}"
         self.file.update(checkpoints=[Checkpoint(step=step, uri=uri, time=time.time())])
+
+
+def hang(how: str) -> None:
+    """Never return: asleep, stopped, busy, or in C with Python's lock held."""
+    if how == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if how == "locked":
+        ctypes.PyDLL(None).sleep(1000)
+    while True:
+        if how == "asleep":
+            time.sleep(1)
 
 
 def main() -> int:

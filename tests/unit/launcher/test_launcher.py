@@ -81,13 +81,23 @@ def test_ranks_that_do_not_leave_are_killed(launch, is_running) -> None:
     assert "did not leave within the grace period" in final.message
 
 
-def test_a_hang_is_ended_and_shows_stacks(launch) -> None:
-    running = launch("--hang-at", "2", watchdog={"stall_timeout_seconds": 10})
+@pytest.mark.parametrize("how", ["asleep", "stopped", "busy", "locked"])
+def test_a_hang_is_ended_and_shows_stacks(launch, how: str) -> None:
+    """Rank 1 hangs; rank 0 waits for it in a collective."""
+    hang = ("--hang-at", "2", "--hang", how, "--rank", "1", "--gloo")
+    running = launch(*hang, processes_per_node=2, watchdog={"stall_timeout_seconds": 10})
+    running.wait_for(lambda report: report.progress.step == 1)
+    began = time.monotonic()
     final = running.finish()
+    # 10 s without progress, the stacks, SIGTERM, and SIGKILL 5 s later for what does not listen.
+    assert time.monotonic() - began < 25
     assert running.process.returncode == 1
     assert final.outcome is Outcome.HUNG
-    assert "rank 0 in Rollout at step 1" in final.message
-    assert "in misbehave" in final.traceback
+    assert "rank 1 in Rollout at step 1" in final.message
+    waits, hangs = final.traceback.split("rank 1")
+    assert "in add_up" in waits
+    assert "in hang" in hangs
+    assert ("stopped by a signal" in hangs) is (how == "stopped")
 
 
 def test_ranks_that_do_not_start(launch) -> None:

@@ -12,7 +12,15 @@ from colocated_runtime.contract.report import (
     Stage,
     Weights,
 )
-from colocated_runtime.launcher.watch import PressureLog, Watchdog, all_have_ended, all_have_started, merge, read_ranks
+from colocated_runtime.launcher.watch import (
+    PressureLog,
+    Watchdog,
+    all_have_ended,
+    all_have_started,
+    merge,
+    read_ranks,
+    slow_save,
+)
 
 REPORT = Report(name="job", uid="u", attempt=1, node=0, stage=Stage.STARTING, started=0, updated=0)
 
@@ -87,8 +95,8 @@ def dog() -> Watchdog:
     return Watchdog(start_seconds=100, stall_seconds=10, began=0.0)
 
 
-def at(step: int, phase: Phase = Phase.TRAIN, since: float = 0.0) -> list[RankState]:
-    return [rank(0, progress=Progress(step=step), phase=phase, phase_since=since), rank(1)]
+def at(step: int, phase: Phase = Phase.TRAIN, since: float = 0.0, number: int = 0, **fields: Any) -> list[RankState]:
+    return [rank(number, progress=Progress(step=step), phase=phase, phase_since=since, **fields)]
 
 
 def test_a_step_or_a_phase_is_progress() -> None:
@@ -99,9 +107,37 @@ def test_a_step_or_a_phase_is_progress() -> None:
     assert not watchdog.complaint(at(2, Phase.SYNC, since=1.0), Stage.RUNNING, 27.0)
     assert not watchdog.complaint(at(2, Phase.SYNC, since=1.0), Stage.RUNNING, 36.0)
     complaint = watchdog.complaint(at(2, Phase.SYNC, since=1.0), Stage.RUNNING, 37.0)
-    assert complaint == (
-        "no progress for watchdog.stallTimeoutSeconds (10 s): rank 0 in Sync at step 2, rank 1 in Start at step 0"
-    )
+    assert complaint == "no progress for watchdog.stallTimeoutSeconds (10 s): rank 0 in Sync at step 2 for 10 s"
+
+
+def test_each_rank_is_watched_by_itself() -> None:
+    """Rank 1 goes on, and on, and hides nothing: rank 0 stands first in the complaint, as the one to look at."""
+    watchdog = dog()
+    for now in range(10):
+        assert not watchdog.complaint([*at(3), *at(now, number=1)], Stage.RUNNING, float(now))
+    complaint = watchdog.complaint([*at(3), *at(9, number=1)], Stage.RUNNING, 10.0)
+    assert complaint.endswith(": rank 0 in Train at step 3 for 10 s, rank 1 in Train at step 9 for 1 s")
+
+
+def test_whatever_a_rank_writes_is_progress() -> None:
+    """As the engine does now and then in a long rollout."""
+    watchdog = dog()
+    for now in range(100):
+        state = RankState(rank=0, pid=1, phase=Phase.ROLLOUT, updated=5.0 * (now // 5))
+        assert not watchdog.complaint([state], Stage.RUNNING, float(now))
+
+
+def test_a_rank_that_is_done_is_not_watched() -> None:
+    watchdog = dog()
+    for now in (0.0, 100.0):
+        assert not watchdog.complaint(at(3, outcome=Outcome.COMPLETE), Stage.RUNNING, now)
+
+
+def test_a_slow_save_is_told_while_it_runs() -> None:
+    saving = at(7, Phase.CHECKPOINT, since=100.0)
+    assert slow_save(saving, 400.0, 300.0) == ""
+    assert slow_save(saving, 401.0, 300.0) == "step 7: saving for 301 s, slow or hanging storage"
+    assert slow_save(at(7, Phase.TRAIN, since=100.0), 1000.0, 300.0) == ""
 
 
 def test_the_start_has_its_own_timeout() -> None:

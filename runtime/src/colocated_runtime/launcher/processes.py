@@ -8,6 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
+NOTABLE = {"T": " (stopped by a signal)", "D": " (waits for a disk or a device and cannot be interrupted)"}
+"""State letters that explain why a process does not come on."""
 
 
 def adopt_orphans() -> None:
@@ -32,6 +34,12 @@ def descendants() -> list[int]:
         frontier = {pid for pid, (parent, _) in parents.items() if parent in frontier}
         found += [pid for pid in frontier if parents[pid][1] != "Z"]
     return found
+
+
+def states() -> dict[int, str]:
+    """The state letter (proc(5)) of every living process below this one."""
+    letters = {pid: letter for pid, (_, letter) in _parents().items()}
+    return {pid: letters[pid] for pid in descendants() if pid in letters}
 
 
 def signal_all(number: signal.Signals) -> None:

@@ -22,8 +22,12 @@ DYING_SECONDS = 5.0
 """From SIGTERM to SIGKILL."""
 LEAVING_SECONDS = 30.0
 """For an interpreter to end after its rank has said how it went."""
+SLOW_SAVE_SHARE = 0.25
+"""Of stallTimeoutSeconds: a save that takes longer is reported while it runs."""
 STACK_SECONDS = 2.0
 """Time for the ranks to write their stacks."""
+STACK_BYTES = 4000
+"""Of each rank's stacks: the end, where the main thread stands."""
 
 log = structlog.get_logger()
 
@@ -66,6 +70,7 @@ class Supervisor:
             stall_seconds=watchdog.stall_timeout_seconds,
             began=began,
         )
+        self._slow_save_seconds = SLOW_SAVE_SHARE * watchdog.stall_timeout_seconds
         self._ranks = ranks.global_ranks(attempt, environment.node)
         self._started = False
         self._deadline: float | None = None
@@ -104,7 +109,13 @@ class Supervisor:
         if stage is not self._report.stage:
             log.info(stage.value)
         merged = watch.merge(self._report, states, now)
-        self._report = merged.model_copy(update={"stage": stage, "pressure": self._pressure.events, "message": ""})
+        changes = {
+            "stage": stage,
+            "pressure": self._pressure.events,
+            "message": "",
+            "checkpoint_error": merged.checkpoint_error or watch.slow_save(states, now, self._slow_save_seconds),
+        }
+        self._report = merged.model_copy(update=changes)
         self._publish(self._report)
 
     def _stage(self, *, silent: bool) -> Stage:
@@ -149,16 +160,25 @@ class Supervisor:
             await end_all(process)
 
     async def _dump_stacks(self, own: list[int], pids: list[int]) -> str:
-        """Have each rank write its threads' stacks to its log (faulthandler, SIGUSR1) and return what came."""
+        """Have each rank write its threads' stacks to its log (faulthandler, SIGUSR1) and return what came.
+
+        The handler needs no interpreter: it answers also while the user's code holds Python's lock. A stopped process
+        is waken, to the very instruction at which it stopped.
+        """
         files = {rank: self._log_dir / ranks.rank_log(rank) for rank in own}
         sizes = {rank: logs.size(path) for rank, path in files.items()}
-        alive = set(processes.descendants())
+        states = processes.states()
         for pid in pids:
-            if pid in alive:
+            if pid in states:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGUSR1)
+                    os.kill(pid, signal.SIGCONT)
         await asyncio.sleep(STACK_SECONDS)
-        return "\n".join(f"rank {rank}:\n{logs.end_of(files[rank], 4000, sizes[rank])}" for rank in own)
+        return "\n".join(
+            f"rank {rank}{processes.NOTABLE.get(states.get(pid, ''), '')}:\n"
+            + (logs.end_of(files[rank], STACK_BYTES, sizes[rank]) or "(no answer)")
+            for rank, pid in zip(own, pids, strict=True)
+        )
 
     def _facts(self, exit_code: int, told_before: int) -> Facts:
         host = memory.read()

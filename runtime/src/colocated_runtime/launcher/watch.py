@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from colocated_runtime.contract.report import PRESSURE_KEPT, Phase, PhasePeak, Pressure, RankState, Report, Stage
 
-Pulse = tuple[tuple[int, int, Phase, float], ...]
+Pulse = tuple[int, Phase, float, float]
+"""Step, phase, its begin, and when the rank last wrote its file."""
 
 
 def read_ranks(state: Path) -> list[RankState]:
@@ -87,29 +88,44 @@ class PressureLog:
 
 
 class Watchdog:
-    """Notices that the ranks take too long to start, or that no rank comes on any more."""
+    """Notices that the ranks take too long to start, or that a rank does not come on any more.
+
+    Each rank is watched by itself: the others may go on for a while before they wait for it.
+    """
 
     def __init__(self, *, start_seconds: float, stall_seconds: float, began: float) -> None:
         self._start_seconds = start_seconds
         self._stall_seconds = stall_seconds
         self._began = began
-        self._pulse: Pulse = ()
-        self._since = began
+        self._pulses: dict[int, Pulse] = {}
+        self._since: dict[int, float] = {}
 
     def complaint(self, ranks: list[RankState], stage: Stage, now: float) -> str:
         """What is wrong; empty while all is well. `now` and `began` are of one clock, in seconds."""
-        pulse = tuple((rank.rank, rank.progress.step, rank.phase, rank.phase_since) for rank in ranks)
-        if pulse != self._pulse:
-            self._pulse, self._since = pulse, now
+        for rank in ranks:
+            pulse = (rank.progress.step, rank.phase, rank.phase_since, rank.updated)
+            if pulse != self._pulses.get(rank.rank):
+                self._pulses[rank.rank], self._since[rank.rank] = pulse, now
         if stage is Stage.STARTING:
             if now - self._began < self._start_seconds:
                 return ""
             return (
                 f"no first rollout within watchdog.startTimeoutSeconds ({self._start_seconds:.0f} s) of the pod's start"
             )
-        if not ranks or now - self._since < self._stall_seconds:
+        running = sorted((rank for rank in ranks if not rank.outcome), key=lambda rank: self._since[rank.rank])
+        if not running or now - self._since[running[0].rank] < self._stall_seconds:
             return ""
-        where = ", ".join(f"rank {rank.rank} in {rank.phase} at step {rank.progress.step}" for rank in ranks[:4]) + (
-            f" and {len(ranks) - 4} more" if len(ranks) > 4 else ""
-        )
+        where = ", ".join(
+            f"rank {rank.rank} in {rank.phase} at step {rank.progress.step} for {now - self._since[rank.rank]:.0f} s"
+            for rank in running[:4]
+        ) + (f" and {len(running) - 4} more" if len(running) > 4 else "")
         return f"no progress for watchdog.stallTimeoutSeconds ({self._stall_seconds:.0f} s): {where}"
+
+
+def slow_save(ranks: list[RankState], now: float, seconds: float) -> str:
+    """Says that a save has been running for more than `seconds`; it may still succeed. `now` is Unix time."""
+    saving = [rank for rank in ranks if rank.phase is Phase.CHECKPOINT and not rank.outcome]
+    if not saving:
+        return ""
+    took = now - min(rank.phase_since for rank in saving)
+    return f"step {saving[0].progress.step}: saving for {took:.0f} s, slow or hanging storage" if took > seconds else ""
