@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Checkpoint, RankState
+from colocated_runtime.contract.report import Checkpoint, Phase, RankState
 from colocated_runtime.launcher.classify import Facts, classify, failed_rank
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n'
@@ -53,8 +53,9 @@ def rank(number: int = 0, outcome: Outcome | None = None, message: str = "", at:
         (Facts(1, [rank(0, Outcome.CRASH, "closed"), rank(1)], 1, -9, oom_kills=1, memory_limit=2**30),
          Outcome.HOST_OUT_OF_MEMORY, "limit of 1.0 GiB"),
         (Facts(1, [rank()], 0, -9), Outcome.CRASH, "rank 0 was killed by SIGKILL"),
-        (Facts(1, [rank()], 0, -11, "CUDA Error: out of memory at cumem_allocator.cpp:62"),
-         Outcome.DEVICE_OUT_OF_MEMORY, "SIGSEGV: CUDA Error"),
+        (Facts(1, [rank(), rank(1, phase=Phase.ROLLOUT)], 1, -11, "CUDA Error: out of memory at cumem_allocator.cpp"),
+         Outcome.DEVICE_OUT_OF_MEMORY,
+         "rank 1 was killed by SIGSEGV, the device's memory ran out in phase Rollout: CUDA Error"),
         (Facts(1, [rank()], 0, 139), Outcome.CRASH, "SIGSEGV"),
         (Facts(1, [rank()], 0, 1, TRACEBACK + "torch.distributed.DistStoreError: Timed out"),
          Outcome.TRANSIENT, "rank 0 ended with exit code 1: torch.distributed.DistStoreError: Timed out"),

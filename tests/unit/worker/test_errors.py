@@ -1,11 +1,16 @@
 """Which outcome an exception is."""
 
 import socket
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.worker.errors import RewardError, UserError, WeightsStale, classify
+from colocated_runtime.contract.phase import Phase
+from colocated_runtime.worker.errors import RewardError, UserError, WeightsStale, classify, words
+from colocated_runtime.worker.phases import Phases
+from colocated_runtime.worker.state import StateFile
 
 
 class OutOfMemoryError(RuntimeError):
@@ -29,13 +34,37 @@ class HfHubHTTPError(OSError):
         (OutOfMemoryError("tried to allocate"), 0, Outcome.DEVICE_OUT_OF_MEMORY),
         (RuntimeError("CUDA Error: out of memory at cumem_allocator.cpp:163"), 5, Outcome.DEVICE_OUT_OF_MEMORY),
         (ValueError("the user's text says: out of memory"), 0, Outcome.USER_ERROR),
+        (ValueError("No available memory for the cache blocks. Try …"), 0, Outcome.DEVICE_OUT_OF_MEMORY),
+        (ValueError("… (9.0 GiB KV cache is needed, which is larger than the available KV cache memory (2.0 GiB)."), 0,
+         Outcome.DEVICE_OUT_OF_MEMORY),
+        (ValueError("Free memory on device cuda:0 … is less than desired GPU memory utilization (0.9, 70 GiB)"), 0,
+         Outcome.DEVICE_OUT_OF_MEMORY),
+        (AssertionError("Error in memory profiling. Initial free memory 82.94 GiB, current free memory 90.17 GiB."), 0,
+         Outcome.TRANSIENT),
         (HfHubHTTPError("503"), 0, Outcome.TRANSIENT),
         (socket.gaierror("name or service not known"), 0, Outcome.TRANSIENT),
         (ConnectionResetError("peer"), 3, Outcome.TRANSIENT),
     ],
-)
+)  # fmt: skip
 def test_classify(error: Exception, steps_done: int, outcome: Outcome) -> None:
     assert classify(error, steps_done) is outcome
+
+
+def test_a_full_device_is_told_with_its_phase(tmp_path: Path) -> None:
+    """The innermost one, also where a library wraps the error; what has been caught is forgotten."""
+    phases = Phases(StateFile(tmp_path / "rank-0.json", 0), lambda: 0)
+    with suppress(RuntimeError), phases(Phase.TRAIN), phases(Phase.CHECKPOINT):
+        raise RuntimeError("caught")
+    cause, wrapped = OutOfMemoryError("tried to allocate 2 GiB"), RuntimeError("the engine died")
+    with suppress(OutOfMemoryError), phases(Phase.ROLLOUT), phases(Phase.SYNC):
+        raise cause
+    with suppress(RuntimeError), phases(Phase.TRAIN):
+        raise wrapped from cause
+    expected = "the device's memory ran out in phase Sync: the engine died"
+    assert words(wrapped, Outcome.DEVICE_OUT_OF_MEMORY) == expected
+    assert words(OutOfMemoryError("x"), Outcome.DEVICE_OUT_OF_MEMORY) == "the device's memory ran out in phase Start: x"
+    assert words(wrapped, Outcome.CRASH) == "the engine died"
+    assert words(ValueError(), Outcome.CRASH) == "ValueError"
 
 
 def test_the_cause_counts() -> None:

@@ -5,6 +5,7 @@ import signal
 from dataclasses import dataclass, field
 
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.phase import Phase
 from colocated_runtime.contract.report import RankState
 
 DEVICE_FULL = ("out of memory", "cumem_allocator", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -135,12 +136,18 @@ def _by_traces(facts: Facts) -> Ending:
     code = facts.failed_code if facts.failed_code is not None else facts.exit_code
     where = "torchrun" if facts.failed_rank is None else f"rank {facts.failed_rank}"
     trace = last_traceback(facts.failed_log or facts.torchrun_log)
+    outcome = _traced_outcome(facts, code)
     message = f"{where} {_death(code)}"
+    if outcome is Outcome.DEVICE_OUT_OF_MEMORY:
+        message += f", the device's memory ran out in phase {_last_phase(facts)}"
     if facts.failed_log or trace:
         message += f": {(trace or facts.failed_log).splitlines()[-1][:500]}"
-    outcome = _traced_outcome(facts, code)
     lost = outcome in DOUBTFUL and _lost_peer(facts.failed_log[-LAST_LINES:])
     return Ending(outcome, message, shell_code(code), facts.failed_rank, trace, secondary=lost)
+
+
+def _last_phase(facts: Facts) -> Phase:
+    return next((rank.phase for rank in facts.ranks if rank.rank == facts.failed_rank), Phase.START)
 
 
 def _traced_outcome(facts: Facts, code: int) -> Outcome:

@@ -11,8 +11,7 @@ from contextlib import suppress
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Progress
-from colocated_runtime.worker import checks, environment
-from colocated_runtime.worker.errors import UserError, classify
+from colocated_runtime.worker import checks, environment, errors, output
 from colocated_runtime.worker.state import StateFile
 
 
@@ -20,6 +19,7 @@ def main() -> int:
     """Run the attempt; the rank's state file tells the outcome, the exit code is 0 for Complete and Preempted."""
     # The launcher asks a silent rank where it stands.
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    sys.stdout, sys.stderr = output.unfailing(sys.stdout), output.unfailing(sys.stderr)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stdout)
     paths = environment.paths(os.environ)
     rank = environment.rank()
@@ -35,12 +35,13 @@ def main() -> int:
         outcome = job.run()
     except Exception as error:
         traceback.print_exc()
-        outcome = classify(error, state.state.progress.step)
+        outcome = errors.classify(error, state.state.progress.step)
         state.update(
             outcome=outcome,
-            message=str(error) or type(error).__name__,
+            phase=errors.phase_of(error) or state.state.phase,
+            message=errors.words(error, outcome),
             # A mistake in the spec is told in words; where our own code stands says nothing about it.
-            traceback="" if isinstance(error, UserError) else traceback.format_exc()[-8000:],
+            traceback="" if isinstance(error, errors.UserError) else traceback.format_exc()[-8000:],
         )
         return 1
     state.update(outcome=outcome, message=_closing_words(outcome, state.state.progress))

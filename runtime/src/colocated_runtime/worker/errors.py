@@ -1,14 +1,24 @@
 """What can go wrong in a rank, and which outcome it is."""
 
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.phase import Phase
 
 OUT_OF_MEMORY = (
     "out of memory",
     "cumem_allocator",
     "CUBLAS_STATUS_ALLOC_FAILED",
-    "No available memory for the cache",
 )
 """Texts of a device that is full: torch's, the driver's, and those of vLLM's sleep-mode allocator."""
+NO_ROOM_FOR_ENGINE = (
+    "No available memory for the cache blocks",
+    "KV cache is needed, which is larger than the available",
+    "is less than desired GPU memory utilization",
+)
+"""ValueErrors of vLLM where its share of the device does not suffice."""
+NOT_ALONE = "Error in memory profiling"
+"""vLLM's words where another process gave device memory back while the engine measured it."""
+PHASE = "colocated_phase"
+"""Attribute of an exception."""
 NETWORK = (
     "HfHubHTTPError",
     "ConnectError",
@@ -54,9 +64,9 @@ def classify(error: BaseException, steps_done: int) -> Outcome:
         return Outcome.USER_ERROR
     if any(isinstance(link, WeightsStale) for link in chain):
         return Outcome.WEIGHTS_STALE
-    if any(type(link).__name__ == "OutOfMemoryError" or _mentions(link, OUT_OF_MEMORY) for link in chain):
+    if any(_device_is_full(link) for link in chain):
         return Outcome.DEVICE_OUT_OF_MEMORY
-    if any(cls.__name__ in NETWORK for link in chain for cls in type(link).__mro__):
+    if any(NOT_ALONE in str(link) or cls.__name__ in NETWORK for link in chain for cls in type(link).__mro__):
         return Outcome.TRANSIENT
     if steps_done == 0 and isinstance(error, (RewardError, *MISTAKES)):
         return Outcome.USER_ERROR
@@ -70,5 +80,28 @@ def _chain(error: BaseException) -> "list[BaseException]":
     return links
 
 
-def _mentions(error: BaseException, texts: tuple[str, ...]) -> bool:
-    return isinstance(error, RuntimeError) and any(text.lower() in str(error).lower() for text in texts)
+def _device_is_full(error: BaseException) -> bool:
+    if type(error).__name__ == "OutOfMemoryError":
+        return True
+    texts = {RuntimeError: OUT_OF_MEMORY, ValueError: NO_ROOM_FOR_ENGINE}
+    said = str(error).lower()
+    return any(isinstance(error, kind) and any(text.lower() in said for text in words) for kind, words in texts.items())
+
+
+def words(error: BaseException, outcome: Outcome) -> str:
+    """What the report says of `error`: of a full device also the phase in which it was full."""
+    said = str(error) or type(error).__name__
+    if outcome is not Outcome.DEVICE_OUT_OF_MEMORY:
+        return said
+    return f"the device's memory ran out in phase {phase_of(error) or Phase.START}: {said}"
+
+
+def mark(error: BaseException, phase: Phase) -> None:
+    """Note on `error` that it was raised in `phase`; the first, innermost, word counts."""
+    vars(error).setdefault(PHASE, phase)
+
+
+def phase_of(error: BaseException) -> Phase | None:
+    """The innermost phase through which `error`, or its cause, went."""
+    found = [vars(link)[PHASE] for link in _chain(error) if PHASE in vars(link)]
+    return found[-1] if found else None

@@ -160,7 +160,8 @@ class Job:
         if not self.state.state.evaluations and checkpoint is None:
             self._evaluate(0)
         if checkpoint is None or not self.trainer.finished(checkpoint):
-            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            with self.phases(Phase.TRAIN):  # the optimizer's step is between the trainer's own phases
+                self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if self.stop.stopped:
             return Outcome.PREEMPTED
         self._evaluate(self.trainer.state.global_step)

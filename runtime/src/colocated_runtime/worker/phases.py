@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from colocated_runtime.contract.report import Phase, PhasePeak
+from colocated_runtime.worker import errors
 from colocated_runtime.worker.state import StateFile
 
 SELF = Path("/proc/self")
@@ -28,6 +29,9 @@ class Phases:
         self._enter(phase)
         try:
             yield
+        except Exception as error:
+            errors.mark(error, phase)
+            raise
         finally:
             self._enter(outer)
 
