@@ -90,7 +90,7 @@ def test_a_hang_is_ended_and_shows_stacks(launch, how: str) -> None:
     began = time.monotonic()
     final = running.finish()
     # 10 s without progress, the stacks, SIGTERM, and SIGKILL 5 s later for what does not listen.
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 40
     assert running.process.returncode == 1
     assert final.outcome is Outcome.HUNG
     assert "rank 1 in Rollout at step 1" in final.message

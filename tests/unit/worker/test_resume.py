@@ -28,7 +28,7 @@ def spec(place):
 
 @pytest.fixture(scope="module")
 def uninterrupted(workplace):
-    return workplace.run(spec(workplace))
+    return workplace.run(spec(workplace), torchrun=False)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def stopped_workplace(make_workplace):
 @pytest.fixture(scope="module")
 def stopped(stopped_workplace):
     """The launcher asks for a stop while the rollout before step 5 runs."""
-    return stopped_workplace.run(spec(stopped_workplace), stop_at=STOPPED - 1)
+    return stopped_workplace.run(spec(stopped_workplace), stop_at=STOPPED - 1, torchrun=False)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def forgetful(make_workplace, stopped):
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     manifest["files"][file.name] = {"size": file.stat().st_size, "sha256": digest}
     (file.parent / "manifest.json").write_text(json.dumps(manifest))
-    return place.run(spec(place), attempt=2)
+    return place.run(spec(place), attempt=2, torchrun=False)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def resumed(stopped_workplace, stopped, forgetful):
     shutil.copytree(good, short)
     with (short / "model.safetensors").open("r+b") as weights:
         weights.truncate(1000)
-    return stopped_workplace.run(spec(stopped_workplace), attempt=2)
+    return stopped_workplace.run(spec(stopped_workplace), attempt=2, torchrun=False)
 
 
 def test_a_stop_saves_the_last_step(stopped):
@@ -115,7 +115,7 @@ def again(stopped_workplace, resumed):
     """An attempt that finds the last step's checkpoint, as after a crash before the final model was written."""
     shutil.rmtree(resumed.directory / "model")
     (resumed.directory / "evaluation.jsonl").unlink()
-    return stopped_workplace.run(spec(stopped_workplace), attempt=3)
+    return stopped_workplace.run(spec(stopped_workplace), attempt=3, torchrun=False)
 
 
 def test_nothing_is_trained_beyond_the_last_step(resumed, again):
