@@ -114,6 +114,11 @@ def full_logits(tokens: int, vocabulary: int) -> int:
     return tokens * vocabulary * 4
 
 
+def full_loss_peak(tokens: int, vocabulary: int) -> int:
+    """Of a loss on full logits: they, their log-softmax, and its gradient."""
+    return 3 * full_logits(tokens, vocabulary)
+
+
 def scoring(job: Workload, rows: int) -> int:
     """A forward pass without gradients: one layer at a time, then one tile of logits."""
     shape, tokens = job.shape, rows * job.lengths.total

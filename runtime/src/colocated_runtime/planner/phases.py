@@ -14,7 +14,7 @@ from colocated_runtime.planner.engine import GRAPHS, RESIDUAL, EngineNeeds, engi
 from colocated_runtime.planner.features import Checkpointing, Offload
 from colocated_runtime.planner.host import host_items, loading, saving
 from colocated_runtime.planner.items import Item, billions, gib, total
-from colocated_runtime.planner.states import MASTER_BYTES, States, allocated, states
+from colocated_runtime.planner.states import MASTER_BYTES, States, adapted, allocated, states
 from colocated_runtime.planner.workload import Workload
 
 CONTEXT = int(1.21 * GIB)
@@ -173,7 +173,8 @@ def _slack(made: Parts) -> list[Item]:
 def _staging(job: Workload) -> list[Item]:
     largest = job.shape.largest_weight
     if job.lora:
-        return [Item("syncStaging", largest * (8 + job.dtype_bytes), lambda: "one matrix merged in float32")]
+        merged = max((w.rows * w.columns for w in adapted(job.shape, job.lora.target_modules)), default=0)
+        return [Item("syncStaging", merged * (8 + job.dtype_bytes), lambda: "one matrix merged in float32")]
     if job.sharding in ("zero3", "fsdp"):
         size = MASTER_BYTES if job.sharding == "fsdp" else job.dtype_bytes
         away = job.shape.parameters * (job.world_size - 1) // job.world_size

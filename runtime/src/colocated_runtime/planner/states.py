@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from colocated_runtime.planner.devices import MIB
 from colocated_runtime.planner.features import Offload
 from colocated_runtime.planner.items import Item, billions
-from colocated_runtime.planner.shapes import Shape
+from colocated_runtime.planner.shapes import Shape, Weight
 from colocated_runtime.planner.workload import Workload
 
 LARGE_ALLOCATION = 10 * MIB
 """From here on the allocator gives a tensor a segment of its own, in steps of ALLOCATION_STEP."""
 ALLOCATION_STEP = 2 * MIB
 
+OUTER = ("embed_tokens", "lm_head")
+"""What PEFT's all-linear leaves out."""
 LORA_BYTES = 4
 """PEFT keeps adapters in float32 beside 16-bit weights (autocast_adapter_dtype)."""
 MASTER_BYTES = 4
@@ -65,18 +67,21 @@ def adapter_parameters(shape: Shape, rank: int, targets: list[str]) -> int:
 
     Experts share a tensor, whose one adapter has PEFT's rank r x experts, twice that where gate and up share it too.
     """
-    names = {name.rpartition(".")[2] for name in targets}
     found = 0
-    for weight in shape.weights:
-        linear = weight.columns > 1 and weight.name not in ("embed_tokens", "lm_head")
-        if not linear or (targets != ["all-linear"] and weight.name not in names):
-            continue
+    for weight in adapted(shape, targets):
         if weight.name.startswith("experts."):
             gated = 2 if weight.name == "experts.gate_up_proj" else 1
             found += weight.number * rank * gated * (weight.rows + shape.num_experts * weight.columns)
         else:
             found += weight.number * rank * (weight.rows + weight.columns)
     return found
+
+
+def adapted(shape: Shape, targets: list[str]) -> list[Weight]:
+    """The matrices that PEFT's `target_modules` name."""
+    names = {name.rpartition(".")[2] for name in targets}
+    matrices = [weight for weight in shape.weights if weight.columns > 1 and weight.name not in OUTER]
+    return [weight for weight in matrices if targets == ["all-linear"] or weight.name in names]
 
 
 @functools.lru_cache(maxsize=256)
