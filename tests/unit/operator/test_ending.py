@@ -4,12 +4,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.unit.operator.cluster import START, child, last_words, pod, report, rl_job
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.contract.bad_jobs import GOOD
+from tests.unit.operator.cluster import START, Life, child, last_words, pod, report, rl_job
 
 from colocated_operator.observe import ChildJob, ChildPod, Observation, Pulled
 from colocated_operator.policies.ending import Ending, ending
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import TERMINATION_LIMIT
+from colocated_runtime.contract.status import JobStatus
 
 FAILED = {"conditions": {"Failed": "BackoffLimitExceeded"}}
 OVER = {"phase": "Failed", "exit_code": 1}
@@ -92,3 +96,26 @@ def test_deadline_of_the_job_itself() -> None:
     found = judged(child(conditions={"Failed": "DeadlineExceeded"}), pod(**OVER))
     assert found is not None
     assert found.outcome is Outcome.DEADLINE_EXCEEDED
+
+
+NEARLY = last_words(Outcome.CRASH, 3, metrics={"reward": 1.0}, traceback="x" * 500)
+GARBAGE = st.one_of(
+    st.text(max_size=4096),
+    st.binary(max_size=4096).map(lambda data: data.decode(errors="replace")),
+    st.tuples(st.integers(0, len(NEARLY)), st.text(max_size=20)).map(lambda cut: NEARLY[: cut[0]] + cut[1]),
+    st.sampled_from(
+        ["{" * 4096, "[" * 4096, '{"a":' * 800, "\0" * 4096, NEARLY + NEARLY, NEARLY.replace("3", "9" * 400)]
+    ),
+)
+
+
+@given(words=GARBAGE, exit_code=st.sampled_from([0, 1, 3, 137, 143, 255]))
+def test_any_last_words_end_in_a_status_that_can_be_written(words: str, exit_code: int) -> None:
+    life = Life(GOOD | {"restart": {"maxRestarts": 0, "backoffSeconds": 0}})
+    life.passes(2)
+    life.ends(1, Outcome.CRASH, exit_code=exit_code)
+    life.put_pod(replace(life.pods["pod-1-0"], last_words=words))
+    life.passes(3)
+    status = JobStatus.model_validate(life.status)
+    assert status.phase in ("Complete", "Failed", "Restarting", "Starting")
+    assert all(len(condition.message) <= 4096 for condition in status.conditions)
