@@ -22,6 +22,10 @@ class Outcome(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 
+DEVICE_FULL = ("out of memory", "cumem_allocator", "CUBLAS_STATUS_ALLOC_FAILED")
+"""Texts of a device that is full, in exceptions and logs: torch's, the driver's, vLLM's sleep-mode allocator's."""
+
+
 class Verdict(NamedTuple):
     """What the operator does after an outcome."""
 

@@ -4,11 +4,10 @@ import re
 import signal
 from dataclasses import dataclass, field
 
-from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.outcome import DEVICE_FULL, Outcome
 from colocated_runtime.contract.phase import Phase
 from colocated_runtime.contract.report import RankState
 
-DEVICE_FULL = ("out of memory", "cumem_allocator", "CUBLAS_STATUS_ALLOC_FAILED")
 RENDEZVOUS = ("DistStoreError", "DistNetworkError", "RendezvousTimeoutError", "RendezvousConnectionError", "EADDRINUSE")
 LOST_PEER = (
     "Connection closed by peer",

@@ -18,7 +18,7 @@ DIFFERENCE = "sampling/sampling_logp_difference/mean"
 DIFFERENCE_LIMITS = {"float32": 0.005, "bfloat16": 0.1, "float16": 0.1}
 """By dtype: mean |difference| of the engine's and the trainer's log-probabilities of the same tokens, in nats.
 Rounding alone gives 1e-6 (float32) to 0.03 (bfloat16); weights of another policy give more."""
-STALE = "the engine does not take over the trained weights; the checkpoints are the trainer's and are good"
+STALE = "the engine does not take over the trained weights; the checkpoints hold the trainer's own"
 
 
 class Report(TrainerCallback):

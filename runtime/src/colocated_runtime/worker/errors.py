@@ -1,14 +1,8 @@
 """What can go wrong in a rank, and which outcome it is."""
 
-from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.outcome import DEVICE_FULL, Outcome
 from colocated_runtime.contract.phase import Phase
 
-OUT_OF_MEMORY = (
-    "out of memory",
-    "cumem_allocator",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-)
-"""Texts of a device that is full: torch's, the driver's, and those of vLLM's sleep-mode allocator."""
 NO_ROOM_FOR_ENGINE = (
     "No available memory for the cache blocks",
     "KV cache is needed, which is larger than the available",
@@ -83,7 +77,7 @@ def _chain(error: BaseException) -> "list[BaseException]":
 def _device_is_full(error: BaseException) -> bool:
     if type(error).__name__ == "OutOfMemoryError":
         return True
-    texts = {RuntimeError: OUT_OF_MEMORY, ValueError: NO_ROOM_FOR_ENGINE}
+    texts = {RuntimeError: DEVICE_FULL, ValueError: NO_ROOM_FOR_ENGINE}
     said = str(error).lower()
     return any(isinstance(error, kind) and any(text.lower() in said for text in words) for kind, words in texts.items())
 
