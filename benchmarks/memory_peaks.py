@@ -9,6 +9,7 @@ is saved, except where its name says so. Exit code 1 if a case did not come that
 
 import argparse
 import json
+import multiprocessing
 import subprocess
 import sys
 import time
@@ -91,7 +92,7 @@ def spec(name: str, models: Path) -> dict[str, Any]:
 
 
 def write_inputs(models: Path, wanted: set[str]) -> None:
-    """Random models, and prompts of `PROMPT_TOKENS` bytes, each a token."""
+    """Random models, and prompts of `PROMPT_TOKENS` bytes, each a token. In a process of its own: it uses the GPU."""
     sys.path.insert(0, str(ROOT))
     import torch
     from tests.unit.worker import tiny_model
@@ -189,7 +190,11 @@ def main() -> int:
 
         device = torch.cuda.get_device_properties(0)
         total, product = device.total_memory, device.name.replace(" ", "-")
-        write_inputs(models, {CASES[name]["model"] for name in options.cases})
+        writer = multiprocessing.get_context("spawn").Process(
+            target=write_inputs, args=(models, {CASES[name]["model"] for name in options.cases})
+        )
+        writer.start()
+        writer.join()
     print("| case | rollout | sync | score | train | checkpoint | step s |\n|---|---|---|---|---|---|---|", flush=True)
     complete = True
     for name in options.cases:
