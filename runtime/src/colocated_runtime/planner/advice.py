@@ -28,7 +28,10 @@ class Separate:
 
 def advice(chosen: Candidate, own: Given) -> list[str]:
     """Sentences for a person, the most important first."""
-    return [*_placement(chosen), *_tensor_parallel(chosen, own), *_guesses(chosen)]
+    if not chosen.fits:
+        return [*_only_split(chosen), *_guesses(chosen)]
+    better = _other_tensor_parallel(chosen, own)
+    return [*_tensor_parallel(chosen, better), *_placement(better or chosen), *_guesses(chosen)]
 
 
 def separate(chosen: Candidate) -> Separate | None:
@@ -53,9 +56,6 @@ def _divided(chosen: Candidate, generating: int) -> Separate:
 
 
 def _placement(chosen: Candidate) -> Iterator[str]:
-    if not chosen.fits:
-        yield from _only_split(chosen)
-        return
     other, here = separate(chosen), chosen.seconds
     if other is None or other.lagging > WORTH_SAYING * here.step:
         return
@@ -85,20 +85,22 @@ def _only_split(chosen: Candidate) -> Iterator[str]:
     )
 
 
-def _tensor_parallel(chosen: Candidate, own: Given) -> Iterator[str]:
-    """The spec's default of 1 cannot be told from a wish for 1, so another size is only proposed."""
+def _other_tensor_parallel(chosen: Candidate, own: Given) -> Candidate | None:
+    """The best other size, if it is worth saying. The spec's default cannot be told from a wish, so it is only said."""
     job = chosen.job
-    if not chosen.fits:
-        return
     sizes = [n for n in range(1, job.ranks_per_node + 1) if job.ranks_per_node % n == 0 and n != job.tensor_parallel]
     pinned = replace(own, rows=chosen.made.rows, checkpointing=chosen.made.checkpointing)
     others = [
         best(search(replace(job, tensor_parallel=n), pinned)) for n in sizes if job.shape.num_attention_heads % n == 0
     ]
     faster = min((one for one in others if one.fits), key=lambda one: one.seconds.step, default=None)
-    if faster and faster.seconds.step <= WORTH_SAYING * chosen.seconds.step:
+    return faster if faster and faster.seconds.step <= WORTH_SAYING * chosen.seconds.step else None
+
+
+def _tensor_parallel(chosen: Candidate, better: Candidate | None) -> Iterator[str]:
+    if better:
         yield (
-            f"parallelism.tensorParallel: {faster.job.tensor_parallel} would take about {faster.seconds.step:.1f} s a"
+            f"parallelism.tensorParallel: {better.job.tensor_parallel} would take about {better.seconds.step:.1f} s a"
             f" step instead of {chosen.seconds.step:.1f} s."
         )
 

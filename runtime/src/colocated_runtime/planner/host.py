@@ -4,7 +4,7 @@ from colocated_runtime.planner.devices import GIB
 from colocated_runtime.planner.engine import pinned_weights
 from colocated_runtime.planner.features import Offload
 from colocated_runtime.planner.items import Item, gib
-from colocated_runtime.planner.states import States, offloaded
+from colocated_runtime.planner.states import States, host_optimizer, offloaded
 from colocated_runtime.planner.workload import Workload
 
 PROCESS = 3 * GIB
@@ -29,6 +29,9 @@ def host_items(job: Workload, held: States, sleep_level: int, offload: Offload) 
     away = offloaded(job, held, offload)
     if away:
         found.append(Item("offloadedStates", ranks * away, lambda: f"pinned, {ranks} x {gib(away)}"))
+    updating = host_optimizer(job)
+    if updating:
+        found.append(Item("hostOptimizer", ranks * updating, lambda: f"{ranks} x {gib(updating)}"))
     rewards = sum(shape.parameters for shape in job.reward_shapes) * job.dtype_bytes
     if rewards:
         found.append(
@@ -38,9 +41,9 @@ def host_items(job: Workload, held: States, sleep_level: int, offload: Offload) 
 
 
 def loading(job: Workload) -> list[Item]:
-    """While the job starts: every rank reads the whole model before it goes to its device."""
-    one = job.shape.parameters * job.dtype_bytes
-    ranks = job.ranks_per_node
+    """While the job starts: every rank reads the whole model before it goes to its device; if sharded, one does."""
+    one = job.shape.parameters * job.dtype_bytes * (2 if job.reference else 1)
+    ranks = 1 if job.sharding in ("zero3", "fsdp") else job.ranks_per_node
     return [Item("loadedModel", ranks * one, lambda: f"{ranks} x {gib(one)}")]
 
 

@@ -167,5 +167,7 @@ def _no_way_out(chosen: Candidate, own: Given) -> str:
     needed = max(chosen.missing.values()) + chosen.budget
     if chosen.cache_missing > 0:
         needed += chosen.cache_missing
-    device = needed / (1 - own.headroom)
-    return f"No setting of this job fits; use devices with at least {gib(device)}, or a smaller model"
+    way_out = f"No setting of this job fits; use devices with at least {gib(needed / (1 - own.headroom))}"
+    job = chosen.job
+    sharded = job.world_size > 1 and "zero3" not in job.features.sharding
+    return f"{way_out}, or a smaller model{'; states are not sharded over the devices yet' if sharded else ''}"

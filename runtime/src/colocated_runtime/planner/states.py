@@ -103,6 +103,11 @@ def offloaded(job: Workload, parts: States, offload: Offload) -> int:
     return parts.optimizer.bytes + held
 
 
+def host_optimizer(job: Workload) -> int:
+    """Of one rank, where the host updates: master copy, two states and the gradient, all in float32 (ZeRO-Offload)."""
+    return -(-trainable_parameters(job) * 16 // job.world_size) if job.optimizer_on_host else 0
+
+
 def _unsharded(job: Workload) -> States:
     shape, size = job.shape, job.dtype_bytes
     trainable = trainable_parameters(job)
@@ -143,7 +148,7 @@ def _zero(job: Workload) -> States:
     gathered = min(LIVE_PARAMETERS * size, kept - weights)
     gradients = trainable * size if stage == 1 else -(-trainable * size // ranks)
     bucket = 2 * min(REDUCE_BUCKET, trainable) * size
-    optimizer = -(-trainable * (MASTER_BYTES + 8) // ranks)
+    optimizer = 0 if job.optimizer_on_host else -(-trainable * (MASTER_BYTES + 8) // ranks)
     return States(
         weights=Item(
             "trainerWeights", weights,

@@ -98,6 +98,8 @@ class Workload:
     """Whether sampling sorts the logits (top_p, top_k)."""
     max_model_len: int
     evaluates: bool
+    optimizer_on_host: bool = False
+    """DeepSpeed's offload_optimizer: states and the update stay on the host. Formulas only."""
     features: Features = RUNTIME
 
     @property

@@ -1,0 +1,157 @@
+"""The tables of docs/memory.md, by the planner's formulas: measured peaks beside planned ones, and which large models
+fit on how many devices.
+
+    python benchmarks/plan_table.py            prints them
+    python benchmarks/plan_table.py --write    puts them into docs/memory.md
+
+Nothing runs: the measured figures are given, and sharding is not used by the runtime yet.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from colocated_runtime.contract.job import JobSpec, Lora
+from colocated_runtime.contract.report import Phase
+from colocated_runtime.planner.devices import GIB, hardware_of
+from colocated_runtime.planner.items import total
+from colocated_runtime.planner.models import (
+    LLAMA3_70B,
+    QWEN2_5_1_5B,
+    QWEN2_5_7B,
+    QWEN2_5_32B,
+    QWEN2_5_72B,
+    QWEN3_30B_A3B,
+)
+from colocated_runtime.planner.search import Candidate, Given, best, given, search
+from colocated_runtime.planner.shapes import Shape
+from colocated_runtime.planner.workload import Lengths, Workload, workload
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "memory.md"
+
+
+class Measured(NamedTuple):
+    """Peaks in GiB of one H200; prompts of 64 tokens."""
+
+    name: str
+    shape: Shape
+    memory: dict[str, Any]
+    trainer: dict[str, Any]
+    rollout: float | None
+    train: float
+
+
+def trained(rows: int) -> dict[str, Any]:
+    return {"per_device_train_batch_size": rows, "gradient_accumulation_steps": 64 // rows}
+
+
+MEASURED = [
+    Measured("1.5 B, 0.3, awake", QWEN2_5_1_5B, {"gpuMemoryUtilization": 0.3, "sleepLevel": 0}, trained(8), 57.2, 57.2),
+    Measured("1.5 B, 0.3, asleep", QWEN2_5_1_5B, {"gpuMemoryUtilization": 0.3}, trained(8), 53.9, 16.3),
+    Measured("7 B, 0.5, awake", QWEN2_5_7B, {"gpuMemoryUtilization": 0.5, "sleepLevel": 0}, trained(8), None, 132.4),
+    Measured("7 B, 0.5, asleep", QWEN2_5_7B, {"gpuMemoryUtilization": 0.5}, trained(8), 116.0, 63.8),
+    Measured("7 B, 0.3, asleep, micro-batch 32", QWEN2_5_7B, {"gpuMemoryUtilization": 0.3}, trained(32), 96.6, 69.2),
+]
+
+MODELS = {
+    "Qwen3-30B-A3B": QWEN3_30B_A3B,
+    "Qwen2.5-32B": QWEN2_5_32B,
+    "Llama-3.1-70B": LLAMA3_70B,
+    "Qwen2.5-72B": QWEN2_5_72B,
+}
+DEVICES = {
+    "A100 40": "NVIDIA-A100-SXM4-40GB",
+    "A100 80": "NVIDIA-A100-SXM4-80GB",
+    "H100 80": "NVIDIA-H100-80GB-HBM3",
+    "H200 141": "NVIDIA-H200",
+    "MI300X 192": "AMD_Instinct_MI300X_OAM",
+}
+WAYS = ("ZeRO-3", "FSDP", "ZeRO-3, optimizer on the host", "LoRA r 16, ZeRO-3")
+LENGTHS = Lengths(prompt=512, completion=2048)
+ROWS = 16
+"""Completions of one device and step."""
+FREE = Given(utilization=None, sleep_level=2, rows=None, checkpointing="full", offload="none", headroom=0.05)
+
+
+def job(shape: Shape, product: str, lengths: Lengths, **fields: Any) -> tuple[JobSpec, Workload]:
+    spec = JobSpec.model_validate({"device": {"product": product}, **fields})
+    hardware = hardware_of(spec)
+    assert hardware is not None
+    return spec, workload(spec, shape, hardware, lengths)
+
+
+def measured_table() -> Iterator[str]:
+    """Lines of Markdown."""
+    yield "| run | rollout measured | planned | training measured | planned |"
+    yield "|---|---|---|---|---|"
+    for case in MEASURED:
+        memory = {"policy": "Manual", **case.memory}
+        fields = {"gpusPerNode": 1, "memory": memory, "trainer": case.trainer}
+        spec, made = job(case.shape, "NVIDIA-H200", Lengths(64, 512), **fields)
+        found = best(search(made, given(spec, case.shape)))
+        rollout, train = (total(found.device_items(phase)) / GIB for phase in (Phase.ROLLOUT, Phase.TRAIN))
+        yield f"| {case.name} | {case.rollout or '-'} | {rollout:.1f} | {case.train} | {train:.1f} |"
+
+
+def large_models_table() -> Iterator[str]:
+    """Lines of Markdown."""
+    yield f"| model | devices | {' | '.join(WAYS)} |"
+    yield "|---" * (2 + len(WAYS)) + "|"
+    for model, shape in MODELS.items():
+        for devices in (4, 8):
+            for device, product in DEVICES.items():
+                cells = [cell(fastest(shape, product, devices, way)) for way in WAYS]
+                yield f"| {model} | {devices} x {device} | {' | '.join(cells)} |"
+
+
+def fastest(shape: Shape, product: str, devices: int, way: str) -> Candidate:
+    """Of all tensor parallel sizes that divide devices and heads; the one that fails by least where none fits."""
+    trainer = {"per_device_train_batch_size": ROWS}
+    _, plain = job(shape, product, LENGTHS, gpusPerNode=devices, trainer=trainer)
+    made = replace(
+        plain,
+        sharding="fsdp" if way == "FSDP" else "zero3",
+        lora=Lora() if way.startswith("LoRA") else None,
+        optimizer_on_host="host" in way,
+    )
+    sizes = [size for size in range(1, devices + 1) if devices % size == 0 and shape.num_attention_heads % size == 0]
+    return best([one for size in sizes for one in search(replace(made, tensor_parallel=size), FREE)])
+
+
+def cell(found: Candidate) -> str:
+    """Settings, or what is missing."""
+    if not found.fits:
+        return f"{found.excess / GIB:.0f} GiB short"
+    words = f"**TP {found.job.tensor_parallel}, {found.utilization:.2f}, {found.made.rows}**"
+    host = max(total(use.host) for use in found.uses.values())
+    return f"{words}, host {host / GIB:.0f} GiB" if found.job.optimizer_on_host else words
+
+
+TABLES = {"measured": measured_table, "large models": large_models_table}
+
+
+def written(document: str) -> str:
+    """`document` with the tables in their places."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- table: {name} -->\n", f"<!-- end of table: {name} -->\n"
+        before, _, rest = document.partition(begin)
+        _, _, after = rest.partition(end)
+        lines = "\n".join(table())
+        document = f"{before}{begin}{lines}\n{end}{after}"
+    return document
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/memory.md")
+    if parser.parse_args().write:
+        DOCUMENT.write_text(written(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+        return
+    for table in TABLES.values():
+        print("\n".join(table()), end="\n\n")
+
+
+if __name__ == "__main__":
+    main()

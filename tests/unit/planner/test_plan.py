@@ -1,0 +1,254 @@
+"""What the plan chooses, what it keeps, and what it says."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.planner.jobs import SHORT, gib, job, plan
+
+from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.report import Phase
+from colocated_runtime.planner.devices import GIB, hardware_of
+from colocated_runtime.planner.features import Features
+from colocated_runtime.planner.models import QWEN2_5_7B
+from colocated_runtime.planner.phases import device_total, fixed, parts, phases
+from colocated_runtime.planner.plan import make_plan
+from colocated_runtime.planner.search import micro_batches
+from colocated_runtime.planner.shapes import shape_of_config
+from colocated_runtime.planner.workload import Lengths, Workload, workload
+
+H100 = {"product": "NVIDIA-H100-80GB-HBM3"}
+
+
+def test_with_room_everything_fast_is_chosen() -> None:
+    made = plan(job("Qwen/Qwen2.5-1.5B", trainer={"generation_batch_size": 64}))
+    assert made.fits
+    assert not made.settings.gradient_checkpointing
+    assert made.settings.sleep_level == 0
+    needed = 64 * 576 * 28_672
+    assert needed <= made.settings.kv_cache_bytes < needed + 0.01 * made.device_bytes
+    assert "holds a whole rollout, 64 sequences of 576 tokens" in made.why
+
+
+def test_with_less_room_the_engine_sleeps_and_activations_are_recomputed() -> None:
+    # Gradient checkpointing frees more than a smaller micro-batch, with rows as long as these.
+    tight = plan(job("Qwen/Qwen2.5-7B", device=H100), Lengths(512, 4096))
+    assert tight.fits
+    assert tight.settings.sleep_level == 2
+    assert tight.settings.gradient_checkpointing
+
+
+def test_the_largest_cache_that_fits_where_a_rollout_needs_more() -> None:
+    made = plan(job(trainer={"generation_batch_size": 512, "gradient_checkpointing": True}), Lengths(512, 8192))
+    assert made.fits
+    assert "is the largest that fits" in made.why
+    rollout = made.phase(Phase.ROLLOUT)
+    assert rollout is not None
+    assert made.budget_bytes - made.device_bytes / 100 < rollout.device_bytes <= made.budget_bytes
+
+
+def test_manual_takes_trls_defaults_for_what_is_not_set() -> None:
+    chosen = plan(job("Qwen/Qwen2.5-1.5B", memory={"policy": "Manual"})).settings
+    assert (chosen.gpu_memory_utilization, chosen.sleep_level) == (0.3, 2)
+    assert (chosen.per_device_train_batch_size, chosen.gradient_checkpointing) == (8, True)
+
+
+def sizes(**fields: Any) -> tuple[int, int, int]:
+    chosen = plan(job(device=H100, **fields), Lengths(512, 4096)).settings
+    return chosen.per_device_train_batch_size, chosen.gradient_accumulation_steps, chosen.steps_per_generation
+
+
+def test_micro_batch_changes_while_rollout_and_step_stay() -> None:
+    rows, accumulation, steps = sizes(trainer={"gradient_accumulation_steps": 4, "steps_per_generation": 8})
+    assert (rows * accumulation, rows * steps) == (32, 64)
+    assert rows != 8
+
+
+@pytest.mark.parametrize(
+    ("trainer", "free"),
+    [
+        *[({"loss_type": name}, True) for name in ("dapo", "grpo", "dr_grpo", "sapo", "luspo", "cispo")],
+        ({"loss_type": "bnpo"}, False),
+        ({"entropy_coef": 0.01}, False),
+        ({"use_adaptive_entropy": True}, False),
+        ({"top_entropy_quantile": 0.2}, False),
+        ({"per_device_train_batch_size": 8}, False),
+    ],
+)
+def test_micro_batch_is_cut_anew_only_where_the_loss_does_not_notice(trainer: dict[str, Any], free: bool) -> None:
+    assert (sizes(trainer=trainer)[0] != 8) == free
+
+
+def test_rloo_may_be_cut_and_experts_with_an_auxiliary_loss_may_not() -> None:
+    assert sizes(algorithm="rloo", trainer={"beta": 0.0})[0] != 8
+    experts = {"device": {"product": "AMD_Instinct_MI300X_OAM"}, "lora": {"r": 8}}
+    kept = plan(job("Qwen/Qwen3-30B-A3B", **experts)).settings.per_device_train_batch_size
+    cut = job("Qwen/Qwen3-30B-A3B", trainer={"router_aux_loss_coef": 0.0}, **experts)
+    assert kept == 8
+    assert plan(cut, Lengths(512, 8192)).settings.per_device_train_batch_size < 8
+
+
+def items(made: Plan, phase: Phase) -> dict[str, int]:
+    found = made.phase(phase)
+    assert found is not None
+    return {item.name: item.bytes for item in found.device}
+
+
+def test_gradients_stay_where_a_rollout_falls_between_micro_batches() -> None:
+    fields = {"steps_per_generation": 1, "gradient_accumulation_steps": 4, "num_generations": 8}
+    assert "gradients" in items(plan(job("Qwen/Qwen2.5-1.5B", trainer=fields)), Phase.ROLLOUT)
+    aligned = {**fields, "steps_per_generation": 4}
+    assert "gradients" not in items(plan(job("Qwen/Qwen2.5-1.5B", trainer=aligned)), Phase.ROLLOUT)
+
+
+def test_a_reference_model_is_a_second_copy_unless_adapters_are_trained() -> None:
+    small = "Qwen/Qwen2.5-1.5B"
+    assert "referenceWeights" in items(plan(job(small, trainer={"beta": 0.04})), Phase.TRAIN)
+    assert "referenceWeights" in items(plan(job(small, algorithm="rloo")), Phase.TRAIN), "RLOO's beta is 0.05"
+    assert "referenceWeights" not in items(plan(job(small, trainer={"beta": 0.04}, lora={"r": 8})), Phase.TRAIN)
+    assert "referenceWeights" not in items(plan(job(small)), Phase.TRAIN)
+
+
+def test_memory_that_others_hold_counts() -> None:
+    spec = job("Qwen/Qwen2.5-1.5B")
+    hardware = hardware_of(spec)
+    assert spec.model is not None
+    assert hardware is not None
+    shape = shape_of_config({
+        "model_type": "qwen2", "hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12,
+        "num_key_value_heads": 2, "intermediate_size": 8960, "vocab_size": 151_936, "tie_word_embeddings": True,
+    })  # fmt: skip
+    free = make_plan(spec, shape, hardware, lengths=SHORT)
+    shared = make_plan(spec, shape, replace(hardware, used_bytes=112 * GIB), lengths=SHORT)
+    assert free.fits
+    assert all(items(shared, entry.phase)["otherProcesses"] == 112 * GIB for entry in shared.phases)
+    assert shared.fits
+    assert shared.step_seconds > free.step_seconds, "slower settings that need less"
+    full = make_plan(spec, shape, replace(hardware, used_bytes=135 * GIB), lengths=SHORT)
+    assert not full.fits
+    assert "otherProcesses 135.00 GiB" in full.refusal
+
+
+def test_a_slice_has_its_own_memory() -> None:
+    whole = job("Qwen/Qwen2.5-7B", device={"product": "NVIDIA-H100-80GB-HBM3"})
+    part = job("Qwen/Qwen2.5-7B", device={"product": "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"})
+    assert plan(whole).fits
+    assert not plan(part).fits
+
+
+def test_more_ranks_than_key_heads_keep_copies_of_the_cache() -> None:
+    fields: dict[str, Any] = {"gpusPerNode": 8, "memory": {"gpuMemoryUtilization": 0.3}}
+    four = plan(job(parallelism={"tensorParallel": 4}, **fields))
+    eight = plan(job(parallelism={"tensorParallel": 8}, **fields))
+    assert four.settings.tensor_parallel == 4
+    assert items(eight, Phase.ROLLOUT)["engineWeights"] > items(four, Phase.ROLLOUT)["engineWeights"] / 2
+
+
+def said(made: Plan, words: str) -> bool:
+    return any(words in sentence for sentence in made.advice)
+
+
+def test_guesses_are_said() -> None:
+    guessed = plan(job(device={"memory": "100Gi"}), None)
+    assert said(guessed, "The longest prompt is guessed: 512 tokens.")
+    assert said(guessed, "The device's speed is not known")
+    assert not plan(job(trainer={"vllm_max_model_length": 1024}), None).advice
+    reward = plan(job(rewards=[{"model": "hf://somebody/reward"}]))
+    assert said(reward, "reward models hf://somebody/reward")
+
+
+def test_an_unknown_architecture_is_said() -> None:
+    spec = job()
+    hardware = hardware_of(spec)
+    assert hardware is not None
+    made = make_plan(spec, replace(QWEN2_5_7B, family="", verified=False), hardware, lengths=SHORT)
+    assert not made.verified
+    assert said(made, "Unverified")
+
+
+def test_another_tensor_parallel_size_is_proposed_where_it_is_faster() -> None:
+    wide = job("Qwen/Qwen2.5-32B", gpusPerNode=8, lora={"r": 16}, trainer={"generation_batch_size": 512})
+    lengths = Lengths(256, 2048)
+    made = plan(wide, lengths)
+    assert said(made, "parallelism.tensorParallel: 4 would take about")
+    proposed = plan(wide.model_copy(update={"parallelism": wide.parallelism.model_copy(update={"tensor_parallel": 4})}),
+                    lengths)  # fmt: skip
+    assert proposed.fits
+    assert proposed.step_seconds < 0.8 * made.step_seconds
+
+
+def test_colocation_is_the_wrong_choice_where_generation_does_not_get_shorter_with_more_devices() -> None:
+    few = job(gpusPerNode=8, trainer={"generation_batch_size": 256}, parallelism={"tensorParallel": 1})
+    assert said(plan(few, Lengths(256, 2048)), "Colocation may be the wrong choice")
+    assert not plan(job(trainer={"generation_batch_size": 256}), Lengths(256, 2048)).advice, "nothing to divide"
+
+
+def test_a_model_that_fits_only_split() -> None:
+    split = plan(job("Qwen/Qwen2.5-14B", device={"memory": "125Gi", "product": "NVIDIA-H200"}))
+    assert not split.fits
+    assert said(split, "It would fit on separate devices: ")
+
+
+def test_host_memory_that_is_short_names_the_limit_that_suffices() -> None:
+    made = plan(job(resources={"limits": {"memory": "10Gi"}}, trainer={"gradient_checkpointing": True}))
+    assert not made.fits
+    assert "of host memory are missing" in made.refusal
+    assert "Fits with resources.limits.memory: 18Gi" in made.refusal
+    assert plan(job(resources={"limits": {"memory": "18Gi"}}, trainer={"gradient_checkpointing": True})).fits
+
+
+def test_a_size_that_no_device_has() -> None:
+    made = plan(job("Qwen/Qwen2.5-72B"))
+    assert not made.fits
+    assert "No setting of this job fits; use devices with at least" in made.refusal
+
+
+def small(**features: Any) -> Workload:
+    spec = job(trainer={"gradient_accumulation_steps": 4})
+    hardware = hardware_of(spec)
+    assert hardware is not None
+    return replace(workload(spec, QWEN2_5_7B, hardware, SHORT), features=Features(**features))
+
+
+def test_shared_weights_save_one_copy() -> None:
+    """Measured: 14.2 GiB, and nothing to hand over."""
+
+    def totals(made: Workload) -> dict[Phase, int]:
+        base = fixed(made)
+        used = phases(parts(base, 8, "full"), 2, "none")
+        return {phase: device_total(use, GIB) for phase, use in used.items()}
+
+    apart, shared = totals(small()), totals(small(shared_weights=True))
+    assert (apart[Phase.ROLLOUT] - shared[Phase.ROLLOUT]) / GIB == pytest.approx(14.2, rel=0.01)
+    assert shared[Phase.SYNC] < apart[Phase.SYNC]
+    assert shared[Phase.TRAIN] == apart[Phase.TRAIN]
+
+
+def test_micro_batches_divide_both_rollout_and_step() -> None:
+    made = small()
+    assert micro_batches(made) == [1, 2, 4, 8, 16]
+
+
+def fastest(work: Callable[[], object], rounds: int = 30) -> float:
+    """Milliseconds of this thread alone: other processes do not count."""
+    taken = []
+    for _ in range(rounds):
+        began = time.thread_time()
+        work()
+        taken.append(time.thread_time() - began)
+    return min(taken) * 1e3
+
+
+def test_a_check_takes_a_millisecond_and_a_search_ten() -> None:
+    checked = job(memory={"policy": "Manual"}, trainer={"gradient_accumulation_steps": 8})
+    searched = job(gpusPerNode=8, trainer={"generation_batch_size": 1024})
+    assert fastest(lambda: plan(checked)) < 1
+    assert fastest(lambda: plan(searched)) < 10
+
+
+def test_peaks_are_those_of_the_fullest_phase() -> None:
+    made = plan(job())
+    assert max(entry.device_bytes for entry in made.phases) <= made.budget_bytes
+    assert gib(made, Phase.TRAIN) * GIB == sum(items(made, Phase.TRAIN).values())
