@@ -12,10 +12,12 @@ from tests.unit.planner.jobs import SHORT, gib, job, plan
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.activations import activations
+from colocated_runtime.planner.cost import seconds as step_seconds
 from colocated_runtime.planner.devices import GIB, hardware_of
 from colocated_runtime.planner.engine import cache_bytes_per_token, engine_weights, pinned_weights
 from colocated_runtime.planner.features import Checkpointing
 from colocated_runtime.planner.models import QWEN2_5_1_5B, QWEN2_5_7B, QWEN3_8B
+from colocated_runtime.planner.phases import fixed, parts
 from colocated_runtime.planner.states import states
 from colocated_runtime.planner.workload import OPTIMIZERS, Lengths, Workload, workload
 
@@ -114,6 +116,26 @@ def trainer_gib(made: Workload, rows: int, checkpointing: Checkpointing) -> floa
 )
 def test_training_alone(rows: int, checkpointing: Checkpointing, peak: float) -> None:
     assert trainer_gib(alone(), rows, checkpointing) == pytest.approx(peak, rel=WITHIN)
+
+
+@pytest.mark.parametrize(
+    ("rows", "checkpointing", "scored", "seconds"),
+    [
+        (8, "full", True, 10.6),
+        (2, "full", True, 11.5),
+        (32, "full", True, 10.4),
+        (4, "none", True, 9.24),
+        (8, "full", False, 8.43),
+        (8, "none", False, 6.82),
+        (8, "selective", False, 7.22),
+        (8, "half", False, 7.78),
+    ],
+)
+def test_seconds_of_training_alone(rows: int, checkpointing: Checkpointing, scored: bool, seconds: float) -> None:
+    made = fixed(alone(scores_old=scored, sizes=replace(alone().sizes, steps_per_generation=8,
+                                                        gradient_accumulation_steps=8)))  # fmt: skip
+    found = step_seconds(parts(made, rows, checkpointing), cache=GIB, sleep_level=2, offload="none")
+    assert found.score + found.train == pytest.approx(seconds, rel=0.1)
 
 
 def test_packed_training_alone() -> None:

@@ -180,9 +180,9 @@ def test_another_tensor_parallel_size_is_proposed_where_it_is_faster() -> None:
 
 
 def test_colocation_is_the_wrong_choice_where_generation_does_not_get_shorter_with_more_devices() -> None:
-    few = job(gpusPerNode=8, trainer={"generation_batch_size": 256}, parallelism={"tensorParallel": 1})
-    assert said(plan(few, Lengths(256, 2048)), "Colocation may be the wrong choice")
-    assert not plan(job(trainer={"generation_batch_size": 256}), Lengths(256, 2048)).advice, "nothing to divide"
+    trainer = {"generation_batch_size": 256, "gradient_accumulation_steps": 4}
+    assert said(plan(job(gpusPerNode=8, trainer=trainer), Lengths(256, 1024)), "Colocation may be the wrong choice")
+    assert not plan(job(trainer=trainer), Lengths(256, 1024)).advice, "nothing to divide"
 
 
 def test_a_model_that_fits_only_split() -> None:

@@ -51,7 +51,7 @@ def _divided(chosen: Candidate, generating: int) -> Separate:
     updates = max(1.0, job.sizes.steps_per_generation * job.num_iterations / job.sizes.gradient_accumulation_steps)
     rollout = sequences / together * decode_seconds(base, together) / updates
     train = (chosen.seconds.train + chosen.seconds.score) * devices / (devices - generating)
-    moved = base.states.weights.bytes / job.hardware.peer_bandwidth
+    moved = base.states.weights.bytes / job.hardware.peer_bandwidth / updates
     return Separate(generating, max(rollout, train) + moved, rollout + train + moved)
 
 

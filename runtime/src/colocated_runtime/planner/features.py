@@ -18,8 +18,9 @@ class Features:
     checkpointing: tuple[Checkpointing, ...] = ("none", "full")
     sleep_levels: tuple[Literal[0, 1, 2], ...] = (0, 2)
     """Level 1 copies weights to the host that every rollout takes from the trainer anyway: only where a user asks."""
-    skips_old_pass: bool = False
-    """Whether the old log-probabilities are taken from the training pass where that is exact."""
+    pieces: bool = False
+    """Whether an optimizer step runs in pieces of so many tokens, whatever TRL's micro-batches are: without padding
+    where the model can, without a pass of its own for the old log-probabilities where that is exact."""
     shared_weights: bool = False
     """Whether trainer and engine use one copy of the weights where the layout allows."""
 

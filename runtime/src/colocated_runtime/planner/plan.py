@@ -41,7 +41,8 @@ def make_plan(spec: JobSpec, shape: Shape, hardware: Hardware, *, lengths: Lengt
 
 def planned_settings(chosen: Candidate) -> PlannedSettings:
     """The candidate's settings under the spec's own names."""
-    job, rows = chosen.job, chosen.made.rows
+    job, made = chosen.job, chosen.made
+    rows = job.sizes.per_device if job.pieces else made.rows
     return PlannedSettings(
         gpu_memory_utilization=chosen.utilization,
         kv_cache_bytes=max(0, chosen.cache),
@@ -50,7 +51,9 @@ def planned_settings(chosen: Candidate) -> PlannedSettings:
         per_device_train_batch_size=rows,
         gradient_accumulation_steps=job.sizes.per_device * job.sizes.gradient_accumulation_steps // rows,
         steps_per_generation=job.sizes.per_rank // rows,
-        gradient_checkpointing=chosen.made.checkpointing != "none",
+        gradient_checkpointing=made.checkpointing != "none",
+        recompute=made.checkpointing if job.pieces else None,
+        tokens_at_once=made.rows * job.lengths.total if job.pieces else 0,
         offload=chosen.offload,
     )
 

@@ -8,7 +8,7 @@ from math import ceil, floor, gcd
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.cost import Seconds, seconds
-from colocated_runtime.planner.features import Checkpointing, Offload
+from colocated_runtime.planner.features import RUNTIME, Checkpointing, Offload
 from colocated_runtime.planner.items import Item, total
 from colocated_runtime.planner.phases import (
     Parts,
@@ -22,7 +22,7 @@ from colocated_runtime.planner.phases import (
     phases,
 )
 from colocated_runtime.planner.shapes import Shape
-from colocated_runtime.planner.workload import Workload, option_values
+from colocated_runtime.planner.workload import Workload, option_values, step_in_pieces
 
 DEFAULT_UTILIZATION = 0.3
 """TRL's own default for an engine that shares its device with the trainer; where nothing is chosen."""
@@ -116,10 +116,11 @@ def given(spec: JobSpec, shape: Shape) -> Given:
     checkpointing: Checkpointing = "full" if values.get("gradient_checkpointing") else "none"
     level: SleepLevel | None = memory.sleep_level  # type: ignore[assignment]
     cut = auto and "per_device_train_batch_size" not in spec.trainer and exact_in_any_cut(spec, shape)
+    pieces = RUNTIME.pieces and step_in_pieces(spec, shape)
     return Given(
         utilization=memory.gpu_memory_utilization or (None if auto else DEFAULT_UTILIZATION),
         sleep_level=level if auto or level is not None else DEFAULT_SLEEP_LEVEL,
-        rows=None if cut else values["per_device_train_batch_size"],
+        rows=None if cut or pieces else values["per_device_train_batch_size"],
         checkpointing=None if auto and "gradient_checkpointing" not in spec.trainer else checkpointing,
         offload=memory.offload or "none",
         headroom=memory.headroom,
@@ -159,7 +160,7 @@ def best(found: list[Candidate]) -> Candidate:
 def _candidates(job: Workload, own: Given) -> Iterator[Candidate]:
     budget = int(job.hardware.device_bytes * (1 - own.headroom))
     levels = job.features.sleep_levels if own.sleep_level is None else (own.sleep_level,)
-    kinds = job.features.checkpointing if own.checkpointing is None else (own.checkpointing,)
+    kinds = _checkpointing(job) if own.checkpointing is None else (own.checkpointing,)
     base = fixed(job)
     for kind in kinds:
         for rows in micro_batches(job) if own.rows is None else (own.rows,):
@@ -187,8 +188,19 @@ def wanted_utilization(made: Parts) -> float:
 
 
 def micro_batches(job: Workload) -> list[int]:
-    """Sizes that cut both the rollout's and the optimizer step's completions of one rank into whole pieces."""
+    """Sizes that cut both the rollout's and the optimizer step's completions of one rank into whole pieces.
+
+    A step in pieces takes any number of tokens at once: powers of two of the longest completions.
+    """
     sizes = job.sizes
     whole = gcd(sizes.per_device * sizes.gradient_accumulation_steps, sizes.per_rank)
     most = min(MICRO_BATCH_ROWS, max(1, MICRO_BATCH_TOKENS // job.lengths.total))
+    if job.pieces:
+        most = min(most, sizes.per_device * sizes.gradient_accumulation_steps)
+        return [1 << power for power in range(most.bit_length())]
     return [rows for rows in range(1, most + 1) if whole % rows == 0]
+
+
+def _checkpointing(job: Workload) -> tuple[Checkpointing, ...]:
+    """TRL's own step knows only all and nothing."""
+    return tuple(kind for kind in job.features.checkpointing if job.pieces or kind in ("none", "full"))

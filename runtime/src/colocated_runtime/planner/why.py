@@ -1,8 +1,16 @@
 """Why the plan's settings and no others, in a sentence a setting."""
 
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.planner.features import Checkpointing
 from colocated_runtime.planner.items import gib
 from colocated_runtime.planner.search import Candidate
+
+CHECKPOINTING: dict[Checkpointing, str] = {
+    "none": "no gradient checkpointing",
+    "selective": "gradient checkpointing of all but matrix products and attention",
+    "half": "gradient checkpointing of every second layer",
+    "full": "gradient checkpointing",
+}
 
 
 def why(spec: JobSpec, chosen: Candidate, found: list[Candidate]) -> str:
@@ -31,7 +39,9 @@ def _others(chosen: Candidate, found: list[Candidate]) -> str:
     fitting = sum(one.fits for one in found)
     parts = [
         f"sleep level {chosen.sleep_level}",
-        f"micro-batches of {chosen.made.rows}",
-        "gradient checkpointing" if chosen.made.checkpointing != "none" else "no gradient checkpointing",
+        f"{chosen.made.rows * chosen.job.lengths.total} tokens at once"
+        if chosen.job.pieces
+        else f"micro-batches of {chosen.made.rows}",
+        CHECKPOINTING[chosen.made.checkpointing],
     ]
     return f"{', '.join(parts).capitalize()}: the fastest of {fitting} settings that fit, of {len(found)}."

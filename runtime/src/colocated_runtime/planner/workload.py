@@ -92,6 +92,8 @@ class Workload:
     optimizer: Optimizer
     sharding: Sharding
     flash_attention: bool
+    pieces: bool
+    """Whether the step runs in pieces of so many tokens instead of TRL's micro-batches."""
     scores_old: bool
     """Whether the old log-probabilities take a forward pass of their own."""
     sorts_vocabulary: bool
@@ -125,7 +127,7 @@ def workload(spec: JobSpec, shape: Shape, hardware: Hardware, lengths: Lengths |
     values = option_values(spec)
     lengths = lengths or guessed_lengths(values)
     reference = spec.lora is None and bool(values.get("beta"))
-    attention = (values.get("model_init_kwargs") or {}).get("attn_implementation", "")
+    pieces = RUNTIME.pieces and step_in_pieces(spec, shape)
     rewards = {reward.model: known_shape(reward.model) for reward in spec.rewards if reward.model}
     return Workload(
         shape=shape,
@@ -144,8 +146,9 @@ def workload(spec: JobSpec, shape: Shape, hardware: Hardware, lengths: Lengths |
         unknown_rewards=tuple(source for source, found in rewards.items() if not found),
         optimizer=OPTIMIZERS.get(str(values.get("optim") or "adamw_torch_fused"), ADAMW),
         sharding=spec.parallelism.sharding,
-        flash_attention="flash" in str(attention),
-        scores_old=_scores_old(spec, values),
+        flash_attention=_unpadded(values, shape, pieces=pieces),
+        pieces=pieces,
+        scores_old=_scores_old(spec, values, pieces=pieces),
         sorts_vocabulary=values.get("top_p") not in (None, 1, 1.0) or bool(values.get("top_k")),
         max_model_len=values.get("vllm_max_model_length") or lengths.total,
         evaluates=spec.evaluation is not None,
@@ -171,15 +174,41 @@ def guessed_lengths(values: Mapping[str, Any]) -> Lengths:
     )
 
 
-def _scores_old(spec: JobSpec, values: Mapping[str, Any]) -> bool:
+PACKABLE = ("llama", "qwen2", "qwen3", "qwen3_moe", "gemma")
+"""Families whose attention neither has windows nor caps its logits: their rows need no padding."""
+
+
+def step_in_pieces(spec: JobSpec, shape: Shape) -> bool:
+    """Whether the worker may cut an optimizer step anew, with TRL's gradients: see `worker.step`."""
+    values = option_values(spec)
+    optimizer = str(values.get("optim") or "")
+    return (
+        spec.memory.policy == "Auto"
+        and spec.parallelism.sharding == "none"
+        and values.get("top_entropy_quantile", 1.0) == 1.0
+        and not values.get("use_adaptive_entropy")
+        and not (shape.num_experts and values.get("router_aux_loss_coef") != 0.0)
+        and not any(kind in optimizer for kind in ("lomo", "layerwise"))
+    )
+
+
+def _unpadded(values: Mapping[str, Any], shape: Shape, *, pieces: bool) -> bool:
+    """Whether attention gets no mask: the user chose a kernel without one, or the rows are packed."""
+    attention = str((values.get("model_init_kwargs") or {}).get("attn_implementation") or "")
+    packed = pieces and shape.verified and shape.family in PACKABLE and attention in ("", "sdpa")
+    return packed or "flash" in attention
+
+
+def _scores_old(spec: JobSpec, values: Mapping[str, Any], *, pieces: bool) -> bool:
     """TRL takes them in a pass of their own, but for GRPO without importance sampling on an aligned window.
 
-    A runtime that skips the pass does so where no optimizer step lies between rollout and training.
+    A step in pieces takes them from itself where no optimizer step lies between rollout and training.
     """
     sizes = batches(spec.trainer, spec.algorithm, spec.world_size)
     every = sizes.steps_per_generation * (values.get("num_iterations") or 1)
     aligned = sizes.gradient_accumulation_steps % every == 0
     if spec.algorithm == "rloo":
-        return not (RUNTIME.skips_old_pass and aligned and not values.get("beta"))
+        return not (pieces and aligned and not values.get("beta") and spec.trainer.get("disable_dropout", True))
     corrected = bool(values.get("vllm_importance_sampling_correction", True))
-    return not aligned or (corrected and not RUNTIME.skips_old_pass)
+    same = pieces and spec.trainer.get("disable_dropout", True)  # the worker's default, not TRL's
+    return not aligned or (corrected and not same)
