@@ -1,7 +1,7 @@
 """The plan's settings as engine and trainer take them; the spec's own, and defaults, where there is no plan."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import JobSpec
@@ -21,6 +21,31 @@ class EngineSettings:
     """Tokens of prompt + completion; None: as long as the longest prompt needs."""
     max_num_seqs: int
     """Sequences generated at the same time by one engine."""
+
+
+Recompute = Literal["none", "selective", "half", "full"]
+"""What the backward pass computes again, from fast to small. selective: all but matrix products and attention; half:
+every second layer."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How the training step runs."""
+
+    own_step: bool
+    """False: TRL's training step as it is."""
+    tokens: int
+    """Of prompts and completions, without padding: as many go through the model at once."""
+    recompute: Recompute | None = None
+    """None: as TRL's gradient_checkpointing options say."""
+
+
+def step_settings(spec: JobSpec, rows: int, longest: int) -> StepSettings:
+    """Settings for `spec` with micro-batches of `rows`, where no prompt + completion has more than `longest` tokens.
+
+    At once go as many tokens as TRL's own micro-batch has at most, so that no more memory is used than by it.
+    """
+    return StepSettings(own_step=spec.memory.policy == "Auto", tokens=rows * longest)
 
 
 def engine_settings(spec: JobSpec, plan: Plan | None = None) -> EngineSettings:

@@ -22,7 +22,7 @@ from colocated_runtime.contract.report import (
     Progress,
     first_and_newest,
 )
-from colocated_runtime.planner.settings import EngineSettings, engine_settings
+from colocated_runtime.planner.settings import EngineSettings, StepSettings, engine_settings, step_settings
 from colocated_runtime.worker import callbacks, checks, config, ranks
 from colocated_runtime.worker.checkpoints import MODEL, CheckpointStore
 from colocated_runtime.worker.dataset import load_prompts
@@ -31,7 +31,7 @@ from colocated_runtime.worker.environment import Paths
 from colocated_runtime.worker.errors import UserError
 from colocated_runtime.worker.evaluation import Evaluator
 from colocated_runtime.worker.export import export_model
-from colocated_runtime.worker.phases import Phases, cuda_peak, no_device
+from colocated_runtime.worker.phases import Phases, cuda_limit, cuda_peak, no_device
 from colocated_runtime.worker.rewards import build_rewards
 from colocated_runtime.worker.sources import Sources
 from colocated_runtime.worker.state import StateFile
@@ -55,7 +55,8 @@ class Job:
         self.sources = Sources(paths.sources_file)
         self.model_path = self.sources.local(self.spec.model.source, "model.source", self.spec.model.revision)
         self.directory = paths.storage / attempt.directory
-        self.phases = Phases(state, no_device if self.spec.backend == "cpu" else cuda_peak)
+        on_cpu = self.spec.backend == "cpu"
+        self.phases = Phases(state, no_device, 0) if on_cpu else Phases(state, cuda_peak, cuda_limit())
         self.store = CheckpointStore(self.directory, attempt.attempt, self.spec.checkpoint.keep)
         self._load_data()
         self._build()
@@ -76,7 +77,7 @@ class Job:
         spec = self.spec
         args = config.training_config(spec, self.directory, self.plan)
         checks.prompt_count(len(self.train_rows), args)
-        settings = self._settings(args)
+        settings, step = self._settings(args)
         if args.process_index == 0:
             self.store.take()
         device = args.device
@@ -90,6 +91,7 @@ class Job:
                 phases=self.phases,
                 store=self.store,
                 make_engine=functools.partial(self._make_engine, settings, args.seed),
+                step=step,
                 on_saved=self._saved,
             ),
             model=str(self.model_path),
@@ -109,7 +111,7 @@ class Job:
         report.sync_again = self.trainer.sync_again
         self.evaluator = Evaluator(self.trainer, self.eval_rows, self.phases) if self.eval_rows is not None else None
 
-    def _settings(self, args: Any) -> EngineSettings:
+    def _settings(self, args: Any) -> tuple[EngineSettings, StepSettings]:
         prompts = list(self.train_rows["prompt"]) + (
             list(self.eval_rows["prompt"]) if self.eval_rows is not None else []
         )
@@ -121,7 +123,10 @@ class Job:
         )
         settings = engine_settings(self.spec, self.plan)
         length = checks.engine_length(max(lengths), args.max_completion_length, settings.max_model_len, limit)
-        return replace(settings, max_model_len=length)
+        longest = max(lengths) + args.max_completion_length
+        return replace(settings, max_model_len=length), step_settings(
+            self.spec, args.per_device_train_batch_size, longest
+        )
 
     def _difference_limit(self, args: Any) -> float | None:
         assert self.spec.model is not None

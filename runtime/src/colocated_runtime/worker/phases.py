@@ -1,10 +1,11 @@
 """The phases a rank goes through, and the memory each of them needs."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from colocated_runtime.contract.report import Phase, PhasePeak
+from colocated_runtime.contract.report import Phase, PhasePeak, Pressure
 from colocated_runtime.worker import errors
 from colocated_runtime.worker.state import StateFile
 
@@ -17,9 +18,11 @@ class Phases:
     Written to the state file at each change, together with the peaks of the phase that is left.
     """
 
-    def __init__(self, state: StateFile, device_peak: Callable[[], int]) -> None:
+    def __init__(self, state: StateFile, device_peak: Callable[[], int], device_limit: int = 0) -> None:
+        """`device_limit`: bytes of the device, 0 without one."""
         self._state = state
         self._device_peak = device_peak
+        self._device_limit = device_limit
         self._current = Phase.START
         reset_host_peak()
 
@@ -43,6 +46,17 @@ class Phases:
             host_bytes=max(before.host_bytes, host_peak()),
         )
         self._state.state.peaks = {**self._state.state.peaks, self._current: peak}
+
+    def pressure(self, message: str) -> None:
+        """Report that the device's memory did not suffice in the present phase; call it before memory is given back."""
+        self.sample()
+        known = self._state.state.pressure
+        peak = self._state.state.peaks[self._current].device_bytes
+        event = Pressure(
+            sequence=len(known) + 1, time=time.time(), kind="Device", phase=self._current, used_bytes=peak,
+            limit_bytes=self._device_limit, message=message,
+        )  # fmt: skip
+        self._state.update(pressure=[*known, event])
 
     def _enter(self, phase: Phase) -> None:
         self.sample()
@@ -82,3 +96,10 @@ def cuda_peak() -> int:
     above = torch.cuda.max_memory_reserved() - torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()
     return total - free + max(0, above)
+
+
+def cuda_limit() -> int:
+    """Memory of the whole device, in bytes."""
+    import torch
+
+    return int(torch.cuda.mem_get_info()[1])

@@ -1,5 +1,6 @@
 """Agreement between the ranks; each function is a no-op for a lone rank."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -39,6 +40,21 @@ def any_true(mine: bool, device: torch.device) -> bool:
     flag = torch.tensor(float(mine), device=device)
     dist.all_reduce(flag, op=dist.ReduceOp.MAX)
     return bool(flag.item())
+
+
+def average_gradients(parameters: Iterable[Any]) -> None:
+    """Replace each gradient by its mean over the ranks, as data parallelism does."""
+    if alone():
+        return
+    pending = []
+    for parameter in parameters:
+        if parameter.requires_grad:
+            if parameter.grad is None:  # all ranks must take part, whatever each of them had to do
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad /= dist.get_world_size()
+            pending.append(dist.all_reduce(parameter.grad, async_op=True))
+    for work in pending:
+        work.wait()
 
 
 def from_first(value: Any) -> Any:

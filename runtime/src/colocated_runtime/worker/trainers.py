@@ -1,9 +1,9 @@
-"""TRL's GRPO and RLOO trainers with our engine, phases and checkpoints; nothing of their mathematics is touched."""
+"""TRL's GRPO and RLOO trainers with our engine, training step, phases and checkpoints; their mathematics is TRL's."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -12,12 +12,22 @@ from trl import GRPOTrainer, RLOOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from colocated_runtime.contract.report import Phase
+from colocated_runtime.planner.settings import StepSettings
 from colocated_runtime.worker import rng
 from colocated_runtime.worker.callbacks import DIFFERENCE
 from colocated_runtime.worker.checkpoints import CheckpointStore
 from colocated_runtime.worker.engine import Engine, Sampling
+from colocated_runtime.worker.importance import differences, importance_ratio, joined
 from colocated_runtime.worker.phases import Phases
+from colocated_runtime.worker.pressure import TokenBudget
 from colocated_runtime.worker.ranks import all_succeeded, barrier
+from colocated_runtime.worker.step import Step
+from colocated_runtime.worker.window import MicroBatch, Part, Window, completion_mask
+
+SAMPLED = "sampling_per_token_logps"
+"""TRL's name for the engine's log-probabilities in a micro-batch, [rows, tokens]; GRPO only."""
+SAMPLED_SUMS = "sampled_logps"
+"""Ours, for RLOO: their sums, [rows]."""
 
 Saver = Callable[[int, OSError | None], None]
 """Called on every rank after a save: the step, and the error of a rank that could not write."""
@@ -30,15 +40,12 @@ class Collaborators:
     phases: Phases
     store: CheckpointStore
     make_engine: Callable[[Any, Sampling], Engine]
+    step: StepSettings
     on_saved: Saver
 
 
-class Colocated:
+class Colocated(Step):
     """The overrides that both trainers share. Mixed in before TRL's class."""
-
-    if TYPE_CHECKING:  # what TRL's class brings
-
-        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, *, collaborators: Collaborators, **kwargs: Any) -> None:
         self._phases = collaborators.phases
@@ -53,6 +60,7 @@ class Colocated:
         args.use_vllm = self.use_vllm = True
         self._last_loaded_step = -1
         self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
+        self.set_up_step(collaborators.step, TokenBudget(collaborators.step.tokens, self._phases.pressure))
 
     def _sampling(self) -> Sampling:
         return Sampling(
@@ -142,6 +150,7 @@ class Colocated:
             "buffered_inputs": self._buffered_inputs,
             "steps_per_generation": self.args.steps_per_generation,
             "engine_random_state": self.vllm_generation.random_state,
+            "token_budget": self._budget.tokens if self._budget.shrunk else None,
         }
         torch.save(extra, self._extra_file(checkpoint))
 
@@ -155,6 +164,7 @@ class Colocated:
         self._step = extra["step"] * pieces // before
         self._buffered_inputs = recut(extra["buffered_inputs"], pieces)
         self.vllm_generation.random_state = rng.on_cpu(extra["engine_random_state"])
+        self._budget.tokens = min(self._budget.tokens, extra.get("token_budget") or self._budget.tokens)
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
         self._sampler = super()._get_train_sampler(*args, **kwargs)  # type: ignore[misc]
@@ -200,23 +210,97 @@ def write_failure(error: Exception) -> OSError | None:
 
 
 class ColocatedGRPOTrainer(Colocated, GRPOTrainer):
-    """GRPO."""
+    """GRPO. The importance ratio between sampler and trainer comes with the step where its own pass is skipped."""
+
+    vllm_importance_sampling_correction: bool
+
+    def _generate_and_score_completions(self, *args: Any, **kwargs: Any) -> Any:
+        wanted = self.vllm_importance_sampling_correction
+        # The flag is what TRL's pass for the old log-probabilities hangs on, once rollouts and steps are aligned.
+        self.vllm_importance_sampling_correction = wanted and not (self._skips_old and self.model.training)
+        try:
+            return super()._generate_and_score_completions(*args, **kwargs)
+        finally:
+            self.vllm_importance_sampling_correction = wanted
+
+    def _on_policy(self, inputs: MicroBatch, log_probs: torch.Tensor) -> MicroBatch:
+        if not self.vllm_importance_sampling_correction:
+            return {}
+        return {"importance_sampling_ratio": self._ratio(inputs, log_probs)}
+
+    def _ratio(self, inputs: MicroBatch, log_probs: torch.Tensor) -> torch.Tensor:
+        return importance_ratio(
+            log_probs, inputs[SAMPLED], completion_mask(inputs),
+            mode=self.vllm_importance_sampling_mode, low=self.vllm_importance_sampling_clip_min,
+            high=self.vllm_importance_sampling_clip_max,
+        )  # fmt: skip
+
+    def _log_sampling(self, window: Window, rollout: list[Part]) -> None:
+        """As TRL does where the pass is not skipped."""
+        gather, metrics = self.accelerator.gather, self._metrics["train"]
+        found = [(part.inputs, window.log_probs(part), completion_mask(part.inputs)) for part in rollout]
+        delta = joined([differences(log_probs, inputs[SAMPLED], mask) for inputs, log_probs, mask in found])
+        metrics[DIFFERENCE].append(gather(delta.mean()).mean().item())
+        metrics["sampling/sampling_logp_difference/max"].append(gather(delta.max()).max().item())
+        if self.vllm_importance_sampling_correction:
+            ratios = [(self._ratio(inputs, log_probs), mask.bool()) for inputs, log_probs, mask in found]
+            ratio = joined([ratio[mask] if ratio.shape == mask.shape else ratio for ratio, mask in ratios])
+            metrics["sampling/importance_sampling_ratio/min"].append(gather(ratio.min()).min().item())
+            metrics["sampling/importance_sampling_ratio/mean"].append(gather(ratio.mean()).mean().item())
+            metrics["sampling/importance_sampling_ratio/max"].append(gather(ratio.max()).max().item())
 
 
 class ColocatedRLOOTrainer(Colocated, RLOOTrainer):
     """RLOO. It asks the engine for no log-probabilities, so they are compared with the trainer's here."""
 
+    _placeholder = False
+    """While TRL asks for old log-probabilities that nobody needs."""
+
+    def _old_log_probs_needed(self) -> str:
+        if self.beta:
+            return f"beta is {self.beta}: the divergence from the reference model is part of the reward"
+        return super()._old_log_probs_needed()
+
     def _generate_and_score_completions(self, *args: Any, **kwargs: Any) -> Any:
-        output = super()._generate_and_score_completions(*args, **kwargs)
-        lengths = output["completion_mask"].sum(dim=1)
+        self._placeholder = self._skips_old and self.model.training
+        try:
+            output = super()._generate_and_score_completions(*args, **kwargs)
+        finally:
+            skipped, self._placeholder = self._placeholder, False
         sampled = [sum(token[0] or 0.0 for token in row) for row in self.vllm_generation.log_probabilities]
-        difference = (output["old_logps"] - torch.tensor(sampled, device=lengths.device)).abs()
+        output[SAMPLED_SUMS] = torch.tensor(sampled, device=self.accelerator.device)
+        if not skipped:
+            self._log_difference(output["old_logps"], output[SAMPLED_SUMS], output["completion_mask"])
+        return output
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, *args: Any,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        if self._placeholder:  # with beta = 0 the old log-probabilities are all that is asked for in a rollout
+            return torch.zeros((len(input_ids), logits_to_keep), device=input_ids.device), None, None
+        return super()._get_per_token_logps_and_entropies(
+            model, input_ids, attention_mask, logits_to_keep, *args, **kwargs
+        )
+
+    def _on_policy(self, inputs: MicroBatch, log_probs: torch.Tensor) -> MicroBatch:
+        return {"old_logps": (log_probs * inputs["completion_mask"]).sum(dim=1)}
+
+    def _log_sampling(self, window: Window, rollout: list[Part]) -> None:
+        sums = [self._on_policy(part.inputs, window.log_probs(part))["old_logps"] for part in rollout]
+        sampled, mask = (
+            torch.cat([part.inputs[name] for part in rollout]) for name in (SAMPLED_SUMS, "completion_mask")
+        )
+        self._log_difference(torch.cat(sums), sampled, mask)
+
+    def _log_difference(self, trainer: torch.Tensor, sampler: torch.Tensor, mask: torch.Tensor) -> None:
+        """The mean of |trainer - sampler|, sums over sequences, for each of a sequence's tokens."""
+        lengths = mask.sum(dim=1)
         whole = lengths > 0  # truncated completions may be masked away
-        mean = (difference[whole] / lengths[whole]).mean() if whole.any() else difference.new_zeros(())
+        mean = ((trainer - sampler).abs()[whole] / lengths[whole]).mean() if whole.any() else trainer.new_zeros(())
         self._metrics["train" if self.model.training else "eval"][DIFFERENCE].append(
             self.accelerator.gather(mean).mean().item()
         )
-        return output
 
 
 TRAINERS = {"grpo": ColocatedGRPOTrainer, "rloo": ColocatedRLOOTrainer}
