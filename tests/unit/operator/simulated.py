@@ -332,7 +332,7 @@ class Client:
 
 
 def merged(old: Body, patch: Body) -> Body:
-    """RFC 7386."""
+    """`patch` applied to `old` as the API server does it (RFC 7386)."""
     result = dict(old)
     for key, value in patch.items():
         if value is None:

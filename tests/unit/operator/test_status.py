@@ -5,6 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.cluster import Life, rl_job
+from tests.unit.operator.simulated import merged
 
 from colocated_operator.status.events import body, events
 from colocated_operator.status.patch import merge_patch, without_empty
@@ -18,23 +19,9 @@ VALUES = st.recursive(
 MAPS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 
-def applied(old: dict, patch: dict) -> dict:
-    """RFC 7386, as the API server does it."""
-    result = dict(old)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict):
-            before = result.get(key)
-            result[key] = applied(before if isinstance(before, dict) else {}, value)
-        else:
-            result[key] = value
-    return result
-
-
 @given(MAPS, MAPS)
 def test_patch_turns_one_into_the_other(old: dict, new: dict) -> None:
-    assert applied(old, merge_patch(old, new)) == new
+    assert merged(old, merge_patch(old, new)) == new
 
 
 @given(MAPS)
