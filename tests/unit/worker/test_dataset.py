@@ -33,6 +33,12 @@ def test_a_column_becomes_a_chat_and_the_others_stay(tmp_path: Path) -> None:
     assert (row["question"], row["answer"]) == ("1 + 1?", "2")
 
 
+def test_prompts_alone_are_enough(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    found = load(tmp_path, conversational=False)
+    assert (len(found), found["prompt"][1]) == (2, "b")
+
+
 def test_a_template_makes_text(tmp_path: Path) -> None:
     assert load(tmp_path, promptTemplate="Q: {question} A:", conversational=False)["prompt"][0] == "Q: 0 + 1? A:"
 

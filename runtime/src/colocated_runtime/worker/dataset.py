@@ -21,6 +21,8 @@ def load_prompts(spec: DatasetSpec, sources: Sources, field: str, *, limit: int 
         raise UserError(f"{field}: {spec.source} has no rows")
     rows = rows.select(range(count))
     prompts = [_prompt(spec, row, index, field) for index, row in enumerate(rows)]
+    if rows.column_names == ["prompt"]:  # without its only column a dataset has no rows
+        return datasets.Dataset.from_dict({"prompt": prompts})
     if "prompt" in rows.column_names:
         rows = rows.remove_columns("prompt")
     return rows.add_column("prompt", prompts)
