@@ -135,7 +135,16 @@ def reward(completions, completion_ids, **kwargs):
     return [sum(token % 7 for token in ids) / len(ids) for ids in completion_ids]
 
 
-def build(models: Path, algorithm: str, *, own: bool, tokens: int = 80, recompute: Any = None, **options: Any) -> Any:
+def build(
+    models: Path,
+    algorithm: str,
+    *,
+    own: bool,
+    tokens: int = 80,
+    recompute: Any = None,
+    peft_config: Any = None,
+    **options: Any,
+) -> Any:
     """A trainer of two optimizer steps; `options` are TRL's. Its `seen` and `phases` tell what happened."""
     arguments = {
         "output_dir": str(models / "out"), "report_to": "none", "use_cpu": True, "bf16": False, "max_steps": 2,
@@ -153,6 +162,7 @@ def build(models: Path, algorithm: str, *, own: bool, tokens: int = 80, recomput
         "train_dataset": Dataset.from_list([{"prompt": "say " * (1 + row % 3) + str(row)} for row in range(32)]),
         "processing_class": AutoTokenizer.from_pretrained(models / "policy", padding_side="left"),
         "callbacks": [seen],
+        "peft_config": peft_config,
     }
     if own:
         settings = StepSettings(own_step=True, tokens=tokens, recompute=recompute)

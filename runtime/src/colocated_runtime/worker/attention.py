@@ -85,15 +85,13 @@ def _one_by_one(
 ) -> torch.Tensor:
     """One call a sequence: on CPUs nothing is lost, and float32 on a GPU has no varlen kernel."""
     grouped = query.shape[1] != key.shape[1]
-    return torch.cat(
-        [
-            F.scaled_dot_product_attention(
-                *(states[first:last].transpose(0, 1) for states in (query, key, value)),
-                is_causal=True, scale=scale, enable_gqa=grouped,
-            ).transpose(0, 1)
-            for first, last in itertools.pairwise(bounds)
-        ]
-    )  # fmt: skip
+    outputs = []
+    for first, last in itertools.pairwise(bounds):
+        # [1, heads, tokens, width]: with three dimensions torch would take its slow way
+        one = (states[first:last].transpose(0, 1)[None] for states in (query, key, value))
+        found = F.scaled_dot_product_attention(*one, is_causal=True, scale=scale, enable_gqa=grouped)
+        outputs.append(found[0].transpose(0, 1))
+    return torch.cat(outputs)
 
 
 AttentionInterface.register(NAME, varlen_attention)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from colocated_runtime.planner.settings import Recompute
+from colocated_runtime.planner.features import Checkpointing
 
 KEPT = (
     "aten.mm.default",
@@ -25,17 +25,17 @@ KEPT = (
 """Operations whose results selective checkpointing keeps: nearly all of a layer's arithmetic."""
 
 
-def set_recompute(model: Any, choice: Recompute, options: dict[str, Any] | None) -> None:
+def set_recompute(model: Any, choice: Checkpointing, options: dict[str, Any] | None) -> None:
     """Make `choice` the model's. `options` are TRL's `gradient_checkpointing_kwargs`."""
     if choice == "none":
         model.gradient_checkpointing_disable()
-    elif choice == "half":
-        model.gradient_checkpointing_enable(options, every_n_layers=2)
-    elif choice == "full":
-        model.gradient_checkpointing_enable(options)
-    else:
+        return
+    model.disable_input_require_grads()  # switching on adds a hook each time
+    if choice == "selective":
         contexts = functools.partial(create_selective_checkpoint_contexts, kept_operations())
         model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
+    else:
+        model.gradient_checkpointing_enable(options, every_n_layers=2 if choice == "half" else 1)
 
 
 @functools.cache
