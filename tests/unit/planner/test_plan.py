@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from tests.unit.planner.jobs import SHORT, gib, job, plan
 
-from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.plan import Plan, PlannedSettings
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.devices import GIB, hardware_of
 from colocated_runtime.planner.features import Features
 from colocated_runtime.planner.models import QWEN2_5_7B
 from colocated_runtime.planner.phases import device_total, fixed, parts, phases
 from colocated_runtime.planner.plan import make_plan
-from colocated_runtime.planner.search import micro_batches
-from colocated_runtime.planner.shapes import shape_of_config
+from colocated_runtime.planner.search import exact_in_any_cut, micro_batches
+from colocated_runtime.planner.shapes import shape_of, shape_of_config
 from colocated_runtime.planner.workload import Lengths, Workload, workload
 
 H100 = {"product": "NVIDIA-H100-80GB-HBM3"}
@@ -55,39 +55,76 @@ def test_manual_takes_trls_defaults_for_what_is_not_set() -> None:
     assert (chosen.per_device_train_batch_size, chosen.gradient_checkpointing) == (8, True)
 
 
-def sizes(**fields: Any) -> tuple[int, int, int]:
-    chosen = plan(job(device=H100, **fields), Lengths(512, 4096)).settings
-    return chosen.per_device_train_batch_size, chosen.gradient_accumulation_steps, chosen.steps_per_generation
+def chosen(**fields: Any) -> PlannedSettings:
+    return plan(job(device=H100, **fields), Lengths(512, 4096)).settings
 
 
-def test_micro_batch_changes_while_rollout_and_step_stay() -> None:
-    rows, accumulation, steps = sizes(trainer={"gradient_accumulation_steps": 4, "steps_per_generation": 8})
-    assert (rows * accumulation, rows * steps) == (32, 64)
-    assert rows != 8
+def test_the_step_runs_in_pieces_while_trls_batches_stay() -> None:
+    trainer = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4, "steps_per_generation": 8}
+    found = chosen(trainer=trainer)
+    kept = (found.per_device_train_batch_size, found.gradient_accumulation_steps, found.steps_per_generation)
+    assert kept == (16, 4, 8)
+    assert found.tokens_at_once in (4608, 9216)
+    assert found.recompute in ("selective", "half", "full")
+    assert found.gradient_checkpointing
 
 
 @pytest.mark.parametrize(
-    ("trainer", "free"),
+    "fields",
     [
-        *[({"loss_type": name}, True) for name in ("dapo", "grpo", "dr_grpo", "sapo", "luspo", "cispo")],
-        ({"loss_type": "bnpo"}, False),
-        ({"entropy_coef": 0.01}, False),
-        ({"use_adaptive_entropy": True}, False),
-        ({"top_entropy_quantile": 0.2}, False),
-        ({"per_device_train_batch_size": 8}, False),
+        {"memory": {"policy": "Manual"}},
+        {"trainer": {"use_adaptive_entropy": True}},
+        {"trainer": {"top_entropy_quantile": 0.2}},
+        {"trainer": {"optim": "galore_adamw_layerwise"}},
+        {"parallelism": {"sharding": "zero3"}},
     ],
 )
-def test_micro_batch_is_cut_anew_only_where_the_loss_does_not_notice(trainer: dict[str, Any], free: bool) -> None:
-    assert (sizes(trainer=trainer)[0] != 8) == free
+def test_trls_own_step_where_pieces_would_not_be_exact(fields: dict[str, Any]) -> None:
+    found = chosen(**fields)
+    assert (found.tokens_at_once, found.recompute) == (0, None)
 
 
-def test_rloo_may_be_cut_and_experts_with_an_auxiliary_loss_may_not() -> None:
-    assert sizes(algorithm="rloo", trainer={"beta": 0.0})[0] != 8
-    experts = {"device": {"product": "AMD_Instinct_MI300X_OAM"}, "lora": {"r": 8}}
-    kept = plan(job("Qwen/Qwen3-30B-A3B", **experts)).settings.per_device_train_batch_size
-    cut = job("Qwen/Qwen3-30B-A3B", trainer={"router_aux_loss_coef": 0.0}, **experts)
-    assert kept == 8
-    assert plan(cut, Lengths(512, 8192)).settings.per_device_train_batch_size < 8
+def test_micro_batch_changes_while_rollout_and_step_stay() -> None:
+    """Where the worker cannot cut the step itself."""
+    trainer = {"optim": "galore_adamw_layerwise", "gradient_accumulation_steps": 4, "steps_per_generation": 8}
+    found = chosen(trainer=trainer)
+    rows = found.per_device_train_batch_size
+    assert (rows * found.gradient_accumulation_steps, rows * found.steps_per_generation) == (32, 64)
+    assert rows < 8
+    assert chosen(trainer={**trainer, "per_device_train_batch_size": 8}).per_device_train_batch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("fields", "exact"),
+    [
+        *[({"trainer": {"loss_type": name}}, True) for name in ("dapo", "grpo", "dr_grpo", "sapo", "luspo", "cispo")],
+        ({"trainer": {"loss_type": "bnpo"}}, False),
+        ({"trainer": {"entropy_coef": 0.01}}, False),
+        ({"trainer": {"use_adaptive_entropy": True}}, False),
+        ({"trainer": {"top_entropy_quantile": 0.2}}, False),
+        ({"algorithm": "rloo"}, True),
+        ({"model": "Qwen/Qwen3-30B-A3B"}, False),
+        ({"model": "Qwen/Qwen3-30B-A3B", "trainer": {"router_aux_loss_coef": 0.0}}, True),
+    ],
+)
+def test_losses_that_do_not_notice_another_cut(fields: dict[str, Any], exact: bool) -> None:
+    spec = job(**fields)
+    assert spec.model is not None
+    shape = shape_of(spec.model)
+    assert shape is not None
+    assert exact_in_any_cut(spec, shape) == exact
+
+
+def test_the_old_pass_is_left_out_where_the_step_itself_has_its_values() -> None:
+    def scored(**fields: Any) -> int:
+        return items(plan(job("Qwen/Qwen2.5-1.5B", **fields)), Phase.SCORE)["scoringActivations"]
+
+    assert scored() == 0
+    assert scored(trainer={"steps_per_generation": 2, "num_generations": 8}) > 0, "two steps on one rollout"
+    assert scored(trainer={"disable_dropout": False}) > 0
+    assert scored(algorithm="rloo", trainer={"beta": 0.0}) == 0
+    assert scored(algorithm="rloo") > 0, "the divergence is part of the reward"
+    assert scored(memory={"policy": "Manual"}) > 0
 
 
 def items(made: Plan, phase: Phase) -> dict[str, int]:

@@ -127,7 +127,7 @@ def test_what_the_user_set_is_kept(fields: dict[str, Any], shape: Shape) -> None
     if "gradient_checkpointing" in trainer:
         assert chosen.gradient_checkpointing == trainer["gradient_checkpointing"]
     rows = trainer.get("per_device_train_batch_size", 8)
-    if "per_device_train_batch_size" in trainer or trainer.get("loss_type") == "bnpo" or shape.num_experts:
+    if "per_device_train_batch_size" in trainer or trainer.get("loss_type") == "bnpo" or chosen.tokens_at_once:
         assert chosen.per_device_train_batch_size == rows
     accumulation = trainer.get("gradient_accumulation_steps", 1)
     assert chosen.per_device_train_batch_size * chosen.gradient_accumulation_steps == rows * accumulation

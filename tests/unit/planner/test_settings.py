@@ -7,7 +7,7 @@ from tests.unit.planner.jobs import job, plan
 
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import JobSpec
-from colocated_runtime.planner.settings import engine_settings, trainer_settings
+from colocated_runtime.planner.settings import engine_settings, step_settings, trainer_settings
 
 
 def spec(**fields: Any) -> JobSpec:
@@ -54,6 +54,18 @@ def test_the_plan_decides_where_there_is_one() -> None:
     assert trained["per_device_train_batch_size"] * trained["gradient_accumulation_steps"] == 32
     assert trained["per_device_train_batch_size"] * trained["steps_per_generation"] == 32
     assert trainer_settings(job_spec) == {}
+
+
+def test_the_step_takes_as_many_tokens_as_planned_or_as_a_micro_batch_has() -> None:
+    job_spec = job(trainer={"gradient_accumulation_steps": 4})
+    made = plan(job_spec)
+    planned = step_settings(job_spec, 8, 500, made)
+    assert (planned.tokens, planned.recompute) == (made.settings.tokens_at_once, made.settings.recompute)
+    alone = step_settings(job_spec, 8, 500)
+    assert (alone.own_step, alone.tokens, alone.recompute) == (True, 4000, None)
+    manual = job(memory={"policy": "Manual"})
+    checked = step_settings(manual, 8, 500, plan(manual))
+    assert (checked.own_step, checked.tokens, checked.recompute) == (False, 4000, None)
 
 
 def test_trl_gets_only_one_of_the_two_sizes_of_a_rollout() -> None:

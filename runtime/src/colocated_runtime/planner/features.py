@@ -15,10 +15,10 @@ class Features:
 
     sharding: tuple[Sharding, ...] = ("none",)
     offload: tuple[Offload, ...] = ("none",)
-    checkpointing: tuple[Checkpointing, ...] = ("none", "full")
+    checkpointing: tuple[Checkpointing, ...] = ("none", "selective", "half", "full")
     sleep_levels: tuple[Literal[0, 1, 2], ...] = (0, 2)
     """Level 1 copies weights to the host that every rollout takes from the trainer anyway: only where a user asks."""
-    pieces: bool = False
+    pieces: bool = True
     """Whether an optimizer step runs in pieces of so many tokens, whatever TRL's micro-batches are: without padding
     where the model can, without a pass of its own for the old log-probabilities where that is exact."""
     shared_weights: bool = False

@@ -40,12 +40,17 @@ class StepSettings:
     """None: as TRL's gradient_checkpointing options say."""
 
 
-def step_settings(spec: JobSpec, rows: int, longest: int) -> StepSettings:
-    """Settings for `spec` with micro-batches of `rows`, where no prompt + completion has more than `longest` tokens.
+def step_settings(spec: JobSpec, rows: int, longest: int, plan: Plan | None = None) -> StepSettings:
+    """The plan's settings, or without one those for micro-batches of `rows` with at most `longest` tokens a completion.
 
-    At once go as many tokens as TRL's own micro-batch has at most, so that no more memory is used than by it.
+    Then as many tokens go at once as TRL's own micro-batch has at most, so that no more memory is used than by it.
     """
-    return StepSettings(own_step=spec.memory.policy == "Auto", tokens=rows * longest)
+    chosen = plan.settings if plan else None
+    return StepSettings(
+        own_step=spec.memory.policy == "Auto",
+        tokens=(chosen.tokens_at_once if chosen else 0) or rows * longest,
+        recompute=chosen.recompute if chosen else None,
+    )
 
 
 def engine_settings(spec: JobSpec, plan: Plan | None = None) -> EngineSettings:

@@ -125,7 +125,7 @@ class Job:
         length = checks.engine_length(max(lengths), args.max_completion_length, settings.max_model_len, limit)
         longest = max(lengths) + args.max_completion_length
         return replace(settings, max_model_len=length), step_settings(
-            self.spec, args.per_device_train_batch_size, longest
+            self.spec, args.per_device_train_batch_size, longest, self.plan
         )
 
     def _difference_limit(self, args: Any) -> float | None:
