@@ -5,7 +5,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -31,6 +31,9 @@ LONGEST_BACKOFF_SECONDS = 60.0
 LONGEST_CREATE_PAUSE_SECONDS = 30.0
 NO_EVENT = (400, 403, 409, 422)
 """Refusals of an Event that end no pass: it was posted before, the namespace ends, an edited status made it invalid."""
+SILENT_AFTER = timedelta(seconds=10)
+LOOK_AGAIN_SECONDS = 60.0
+"""Between look-ups of a job whose pods do not answer."""
 WRITE_SECONDS = 3.0
 """Between status writes that change neither phase nor a condition."""
 
@@ -61,6 +64,8 @@ class Driver:
     """Attempts to create the present attempt that met an obstacle."""
     swept: bool = False
     """Whether what belonged to the job has been deleted since it was over."""
+    looked: float = float("-inf")
+    """Loop time of the last look-up of silent pods."""
     failures: int = 0
     written: float = 0.0
     posted: set[str] = field(default_factory=set)
@@ -117,7 +122,28 @@ class Driver:
         known = {uid: answer for uid, answer in self.pulled.items() if uid in living}
         asked = [pod for pod in observation.pods if pod.phase == "Running" and pod.ip and not pod.terminal]
         self.pulled = known | await self.world.reports.pull(asked, self.uid, known)
+        now, loop = self.world.clock(), asyncio.get_running_loop()
+        since = [self.pulled[pod.uid].since for pod in asked]
+        silent = any(moment and now - moment > SILENT_AFTER for moment in since)
+        if silent and loop.time() > self.looked + LOOK_AGAIN_SECONDS:
+            self.looked = loop.time()
+            await self._look_up(observation)
         return self._observation() or observation
+
+    async def _look_up(self, observation: Observation) -> None:
+        """The job's objects from the API server: of what is deleted during a re-list, no watch ever tells."""
+        known = {child.uid for child in observation.children if not child.gone}
+        known |= {pod.uid for pod in observation.pods if not pod.gone}
+        selected = f"{names.LABEL_JOB_UID}={self.uid}"
+        jobs = await self.world.kube.list("Job", observation.job.namespace, selected)
+        pods = await self.world.kube.list("Pod", observation.job.namespace, selected)
+        for found in jobs:
+            self.world.store.put_child(observe.child_job(found))
+        for found in pods:
+            self.world.store.put_pod(observe.child_pod(found))
+        lost = known - {found["metadata"]["uid"] for found in (*jobs, *pods)}
+        self.world.store.prune_children(lost)
+        self.world.store.prune_pods(lost)
 
     async def _with_trace(self, observation: Observation) -> Observation:
         """Look for earlier attempts where nothing speaks of one: the job is new, or somebody wiped its status."""

@@ -169,3 +169,21 @@ def test_clock_jumps_neither_end_nor_restart_a_running_job(hours: int) -> None:
     life.passes(3)
     assert life.status["phase"] == "Running"
     assert list(life.children) == [1]
+
+
+def test_deletes_that_no_watch_told_are_found_once_the_pod_is_silent(loop: Loop) -> None:
+    """kopf never tells of what is deleted while it lists again."""
+    script = Script(loop)
+    script.one_pass(None)
+    script.start()
+    script.one_pass(None)
+    (job,) = script.cluster.of_kind("Job")
+    script.cluster.delete("Job", job["metadata"]["name"])
+    script.end()
+    script.operator.list_again("Job")
+    script.operator.list_again("Pod")
+    for _ in range(6):
+        script.one_pass(None)
+    (entry,) = script.cluster.job["status"]["restarts"]
+    assert entry["outcome"] == "Preempted"
+    assert [job["metadata"]["name"][-2:] for job in script.cluster.of_kind("Job")] == ["-2"]
