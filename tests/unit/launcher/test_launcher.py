@@ -8,7 +8,7 @@ import pytest
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report, Stage
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 
 def test_complete(launch) -> None:
@@ -86,7 +86,7 @@ def test_a_hang_is_ended_and_shows_stacks(launch, how: str) -> None:
     """Rank 1 hangs; rank 0 waits for it in a collective."""
     hang = ("--hang-at", "2", "--hang", how, "--rank", "1", "--gloo")
     running = launch(*hang, processes_per_node=2, watchdog={"stall_timeout_seconds": 10})
-    running.wait_for(lambda report: report.progress.step == 1)
+    running.wait_for(lambda report: report.progress.step == 1, 120)
     began = time.monotonic()
     final = running.finish()
     # 10 s without progress, the stacks, SIGTERM, and SIGKILL 5 s later for what does not listen.

@@ -3,16 +3,14 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import TrainerCallback
 
 from colocated_runtime.contract.report import Progress, Weights
-from colocated_runtime.worker import ranks
 from colocated_runtime.worker.errors import WeightsStale
 from colocated_runtime.worker.state import StateFile
+from colocated_runtime.worker.stopping import StopSignal
 
 DIFFERENCE = "sampling/sampling_logp_difference/mean"
 DIFFERENCE_LIMITS = {"float32": 0.005, "bfloat16": 0.1, "float16": 0.1}
@@ -99,21 +97,27 @@ class Evaluate(TrainerCallback):
             self._evaluate(state.global_step)
 
 
+class Boundary(TrainerCallback):
+    """Calls `remember()` at the end of each step, before anything else happens there."""
+
+    def __init__(self) -> None:
+        self.remember: Callable[[], None] = lambda: None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Have the state remembered that a checkpoint of this step holds."""
+        self.remember()
+
+
 class Stop(TrainerCallback):
-    """Saves and leaves at the first step boundary at which some rank has seen the stop file."""
+    """Saves and leaves at a step boundary; the engine looks by itself while it generates."""
 
-    def __init__(self, stop_file: Path, device: torch.device) -> None:
-        self._stop_file = stop_file
-        self._device = device
+    def __init__(self, signal: StopSignal) -> None:
+        self._signal = signal
         self.stopped = False
-
-    def asked(self) -> bool:
-        """Whether some rank has seen the file. A collective: every rank must call it."""
-        return ranks.any_true(self._stop_file.exists(), self._device)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Have the trainer save this step and end its loop."""
-        if state.global_step < state.max_steps and self.asked():
+        if state.global_step < state.max_steps and self._signal.agreed():
             self.stopped = control.should_save = control.should_training_stop = True
 
 

@@ -4,6 +4,7 @@ The only module that touches vLLM. Tested on vLLM 0.24.0 (CUDA) and 0.31.0 (CPU)
 update differ between versions, so others are refused unless the user insists.
 """
 
+import itertools
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -21,14 +22,18 @@ from vllm.sampling_params import StructuredOutputsParams
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.settings import EngineSettings
 from colocated_runtime.worker import ranks, rng
-from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.errors import Stopped, UserError
 from colocated_runtime.worker.phases import Phases
+from colocated_runtime.worker.stopping import StopSignal
 from colocated_runtime.worker.weights import policy_weights
 
 TESTED = ("0.24.0", "0.31.0")
 INSIST = "COLOCATED_ALLOW_UNTESTED_VLLM"
 TOKENS_A_STEP = 4096
 """max_num_batched_tokens, as TRL sets it: vLLM's own default makes its memory profile too pessimistic."""
+
+STEPS_A_LOOK = 16
+"""Engine steps between two looks for the launcher's wish to leave."""
 
 TokenIds = list[int]
 
@@ -79,6 +84,7 @@ class Engine:
         settings: EngineSettings,
         sampling: Sampling,
         phases: Phases,
+        stop: StopSignal,
         tensor_parallel: int,
         seed: int,
         dtype: str,
@@ -88,6 +94,7 @@ class Engine:
         self._model = model
         self._settings = settings
         self._phases = phases
+        self._stop = stop
         self._tensor_parallel = tensor_parallel
         self.sampling = sampling
         ranks.join()
@@ -147,6 +154,7 @@ class Engine:
         """Sample one completion for each of `prompts`, which hold the `num_generations` duplicates of each prompt.
 
         Returns prompt ids, completion ids, log-probabilities [completion][token][1] (None for NaN), and None.
+        Raise Stopped, on all ranks, where the launcher asks to leave meanwhile.
         """
         del num_generations  # the prompts come repeated
         if images is not None:
@@ -177,12 +185,41 @@ class Engine:
         sizes, everything = self._gathered(prompts)
         self._wake("kv_cache")
         requests = [{"prompt_token_ids": ids} for ids in everything]
-        outputs = self.llm.generate(requests, sampling_params=params, use_tqdm=False)
+        outputs = self._run(self.llm.enqueue(requests, sampling_params=params, use_tqdm=False))
         self._phases.sample()
         self._sleep()
+        # One rank may have broken off what another has finished: neither goes on.
+        if self._stop.agreed():
+            raise Stopped
         member = int(self._ranks["RANK"]) % self._tensor_parallel
         first = sum(sizes[:member])
         return [output.outputs[0] for output in outputs[first : first + sizes[member]]]
+
+    def _run(self, requests: list[str]) -> list[Any]:
+        """The finished outputs of `requests`, in their order; fewer where the launcher asks to leave.
+
+        The ranks of a tensor-parallel group look at the same engine steps, each of which they take together.
+        """
+        engine = self.llm.llm_engine
+        outputs: list[Any] = []
+        for step in itertools.count():
+            if not engine.has_unfinished_requests():
+                break
+            if step % STEPS_A_LOOK == 0:
+                self._phases.beat()
+                if self._stop.agreed(self._tp_group) if self._tp_group else self._stop.seen():
+                    self._abort(requests)
+                    break
+            outputs += [output for output in engine.step() if output.finished]
+        return sorted(outputs, key=lambda output: int(output.request_id))
+
+    def _abort(self, requests: list[str]) -> None:
+        """End `requests` and step until the engine holds nothing of them any more."""
+        engine = self.llm.llm_engine
+        engine.abort_request(requests, internal=True)
+        core = engine.engine_core.engine_core
+        while core.scheduler.has_requests() or core.batch_queue:
+            engine.step()
 
     def _gathered(self, prompts: list[TokenIds]) -> tuple[list[int], list[TokenIds]]:
         """Prompts of all ranks of the group, which generate them together, and how many each rank brought."""

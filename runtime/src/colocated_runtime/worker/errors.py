@@ -47,6 +47,10 @@ class WeightsStale(Exception):
     """The engine samples from other weights than the trainer's, also after one more sync."""
 
 
+class Stopped(Exception):
+    """The launcher has asked to save and leave, and all ranks have broken off the rollout that they were in."""
+
+
 class Fenced(Exception):
     """A newer attempt of the same job owns the checkpoint directory."""
 

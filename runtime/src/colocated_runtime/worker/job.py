@@ -28,13 +28,14 @@ from colocated_runtime.worker.checkpoints import MODEL, CheckpointStore
 from colocated_runtime.worker.dataset import load_prompts
 from colocated_runtime.worker.engine import Engine, Sampling
 from colocated_runtime.worker.environment import Paths
-from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.errors import Stopped, UserError
 from colocated_runtime.worker.evaluation import Evaluator
 from colocated_runtime.worker.export import export_model
 from colocated_runtime.worker.phases import Phases, cuda_limit, cuda_peak, no_device
 from colocated_runtime.worker.rewards import build_rewards
 from colocated_runtime.worker.sources import Sources
 from colocated_runtime.worker.state import StateFile
+from colocated_runtime.worker.stopping import StopSignal
 from colocated_runtime.worker.trainers import TRAINERS, Collaborators
 from colocated_runtime.worker.weights import refuse_uncovered
 
@@ -83,7 +84,9 @@ class Job:
         device = args.device
         rewards = build_rewards(spec, self.sources, self.paths.rewards, str(device))
         report = callbacks.Report(self.state, difference_limit=self._difference_limit(args))
-        self.stop = callbacks.Stop(self.paths.stop_file, device)
+        self.signal = StopSignal(self.paths.stop_file, device)
+        self.stop = callbacks.Stop(self.signal)
+        boundary = callbacks.Boundary()
         self.skip_epochs = callbacks.SkipEpochs()
         every = spec.evaluation.every_steps if spec.evaluation else 0
         self.trainer = TRAINERS[spec.algorithm](
@@ -101,6 +104,7 @@ class Job:
             processing_class=self.tokenizer,
             peft_config=config.peft_config(spec),
             callbacks=[
+                boundary,
                 report,
                 callbacks.Evaluate(self._evaluate, every),
                 self.stop,
@@ -108,6 +112,7 @@ class Job:
             ],
         )
         self.skip_epochs.skip = self.trainer.skip_epochs
+        boundary.remember = self.trainer.remember
         report.sync_again = self.trainer.sync_again
         self.evaluator = Evaluator(self.trainer, self.eval_rows, self.phases) if self.eval_rows is not None else None
 
@@ -142,6 +147,7 @@ class Job:
             settings=settings,
             sampling=sampling,
             phases=self.phases,
+            stop=self.signal,
             tensor_parallel=self.spec.parallelism.tensor_parallel,
             seed=seed,
             dtype=self.spec.model.dtype,
@@ -158,9 +164,16 @@ class Job:
 
     def run(self) -> Outcome:
         """Train to the end, or to a stop. Returns Complete or Preempted; raises what went wrong."""
+        try:
+            return self._run()
+        except Stopped:
+            self.trainer.save_last_step()
+            return Outcome.PREEMPTED
+
+    def _run(self) -> Outcome:
         checkpoint = self._resume_from()
         self._recall_evaluations()
-        if self.stop.asked():
+        if self.signal.agreed():
             return Outcome.PREEMPTED
         if not self.state.state.evaluations and checkpoint is None:
             self._evaluate(0)

@@ -10,6 +10,7 @@ from colocated_runtime.worker import errors
 from colocated_runtime.worker.state import StateFile
 
 SELF = Path("/proc/self")
+BEAT_SECONDS = 2.0
 
 
 class Phases:
@@ -57,6 +58,11 @@ class Phases:
             limit_bytes=self._device_limit, message=message,
         )  # fmt: skip
         self._state.update(pressure=[*known, event])
+
+    def beat(self) -> None:
+        """Show the launcher's watchdog, every few seconds, that a long phase comes on."""
+        if time.time() - self._state.state.updated > BEAT_SECONDS:
+            self._state.update()
 
     def _enter(self, phase: Phase) -> None:
         self.sample()

@@ -6,6 +6,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+Group = Any
+"""A process group; None: all ranks."""
+
 
 def join() -> None:
     """Be in a process group, which vLLM needs even for one rank. accelerate has made it where there are several.
@@ -33,12 +36,12 @@ def all_succeeded(mine: bool, device: torch.device) -> bool:
     return not any_true(not mine, device)
 
 
-def any_true(mine: bool, device: torch.device) -> bool:
-    """Whether `mine` is true on some rank."""
+def any_true(mine: bool, device: torch.device, group: Group = None) -> bool:
+    """Whether `mine` is true on some rank of `group`, None for all."""
     if alone():
         return mine
     flag = torch.tensor(float(mine), device=device)
-    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
     return bool(flag.item())
 
 
@@ -55,6 +58,21 @@ def average_gradients(parameters: Iterable[Any]) -> None:
             pending.append(dist.all_reduce(parameter.grad, async_op=True))
     for work in pending:
         work.wait()
+
+
+def tell_all(word: str) -> None:
+    """Leave `word` where every rank can look for it at any time."""
+    if not alone():
+        _store().set(word, "")
+
+
+def was_told(word: str) -> bool:
+    """Whether some rank has left `word`. No collective: it asks the process group's store, and waits for nobody."""
+    return not alone() and bool(_store().check([word]))
+
+
+def _store() -> Any:
+    return dist.distributed_c10d._get_default_store()
 
 
 def from_first(value: Any) -> Any:

@@ -20,7 +20,7 @@ from colocated_runtime.worker.engine import Engine, Sampling
 from colocated_runtime.worker.importance import differences, importance_ratio, joined
 from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.pressure import TokenBudget
-from colocated_runtime.worker.ranks import all_succeeded, barrier
+from colocated_runtime.worker.ranks import all_succeeded, barrier, from_first
 from colocated_runtime.worker.step import Step
 from colocated_runtime.worker.window import MicroBatch, Part, Window, completion_mask
 
@@ -53,6 +53,8 @@ class Colocated(Step):
         self._on_saved = collaborators.on_saved
         self._saving = False
         self._sampler: Any = None
+        self._boundary: tuple[rng.RandomState, dict[str, Any]] | None = None
+        self._saved_step: int | None = None
         args = kwargs["args"]
         # TRL offers no way to pass an engine in: without vLLM it builds none, and the rollout looks at the flag anew.
         args.use_vllm = False
@@ -138,27 +140,46 @@ class Colocated(Step):
             barrier()
         if not complete and failure is None:
             failure = OSError("another rank could not write its part")
+        if failure is None:
+            self._saved_step = step
         self._on_saved(step, failure)
+
+    def remember(self) -> None:
+        """Take note of what a checkpoint of the step that has just ended holds beside weights and optimizer."""
+        self._boundary = rng.capture(), self._extra()
+
+    def save_last_step(self) -> None:
+        """Save the last completed step, out of whose successor an exception has led; nothing where it is saved."""
+        if self._boundary is None or from_first(self._saved_step) == self.state.global_step:
+            return
+        state, extra = self._boundary
+        rng.restore(state)
+        self._take_up(extra)
+        self._save_checkpoint(self.model_wrapped, None)
 
     def _extra_file(self, checkpoint: Path) -> Path:
         return checkpoint / f"colocated-rank-{self.accelerator.process_index}.pt"
 
     def _save_extra(self, checkpoint: Path) -> None:
+        torch.save(self._extra(), self._extra_file(checkpoint))
+
+    def _extra(self) -> dict[str, Any]:
         """What TRL leaves out: where in the generation window we are, and the engine's generators."""
-        extra = {
+        return {
             "step": self._step,
             "buffered_inputs": self._buffered_inputs,
             "steps_per_generation": self.args.steps_per_generation,
             "engine_random_state": self.vllm_generation.random_state,
             "token_budget": self._budget.tokens if self._budget.shrunk else None,
         }
-        torch.save(extra, self._extra_file(checkpoint))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
-        if checkpoint is None:
-            return
-        extra = torch.load(self._extra_file(Path(checkpoint)), map_location=self.accelerator.device, weights_only=True)
+        if checkpoint is not None:
+            file = self._extra_file(Path(checkpoint))
+            self._take_up(torch.load(file, map_location=self.accelerator.device, weights_only=True))
+
+    def _take_up(self, extra: dict[str, Any]) -> None:
         # A plan may cut the rollout otherwise than the attempt before did.
         pieces, before = self.args.steps_per_generation, extra["steps_per_generation"]
         self._step = extra["step"] * pieces // before
