@@ -49,6 +49,16 @@ def test_the_largest_cache_that_fits_where_a_rollout_needs_more() -> None:
     assert made.budget_bytes - made.device_bytes / 100 < rollout.device_bytes <= made.budget_bytes
 
 
+def test_where_prompts_are_a_guess_the_engine_gets_no_less_than_trls_default() -> None:
+    guessed = plan(job("Qwen/Qwen2.5-1.5B"), None)
+    assert guessed.settings.gpu_memory_utilization == 0.3
+    assert "the prompts' length is a guess" in guessed.why
+    assert plan(job("Qwen/Qwen2.5-1.5B")).settings.gpu_memory_utilization < 0.1
+    tight = plan(job("Qwen/Qwen2.5-14B"), None)
+    assert tight.fits
+    assert tight.settings.gpu_memory_utilization < 0.3
+
+
 def test_manual_takes_trls_defaults_for_what_is_not_set() -> None:
     chosen = plan(job("Qwen/Qwen2.5-1.5B", memory={"policy": "Manual"})).settings
     assert (chosen.gpu_memory_utilization, chosen.sleep_level) == (0.3, 2)

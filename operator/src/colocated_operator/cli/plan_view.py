@@ -133,15 +133,17 @@ def _settings(plan: Plan) -> RenderableType:
     """Under the names that the spec has for them."""
     chosen = plan.settings
     cache = f"(KV cache {gib(chosen.kv_cache_bytes)} GiB)"
+    pieces = f"  ({chosen.tokens_at_once} tokens at once)" if chosen.tokens_at_once else ""
+    recomputed = f"  ({chosen.recompute})" if chosen.recompute in ("selective", "half") else ""
     rows = {
         "memory.gpuMemoryUtilization": f"{chosen.gpu_memory_utilization:.3g}  {cache}",
         "memory.sleepLevel": str(chosen.sleep_level),
         "memory.offload": chosen.offload,
         "parallelism.tensorParallel": str(chosen.tensor_parallel),
-        "trainer.per_device_train_batch_size": str(chosen.per_device_train_batch_size),
+        "trainer.per_device_train_batch_size": f"{chosen.per_device_train_batch_size}{pieces}",
         "trainer.gradient_accumulation_steps": str(chosen.gradient_accumulation_steps),
         "trainer.steps_per_generation": str(chosen.steps_per_generation),
-        "trainer.gradient_checkpointing": str(chosen.gradient_checkpointing).lower(),
+        "trainer.gradient_checkpointing": f"{str(chosen.gradient_checkpointing).lower()}{recomputed}",
     }
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in rows.items():

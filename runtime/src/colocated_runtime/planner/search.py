@@ -181,10 +181,14 @@ def largest_utilization(made: Parts, uses: dict[Phase, Use], budget: int) -> flo
 
 
 def wanted_utilization(made: Parts) -> float:
-    """As much as a whole rollout needs at once: more cache would not be used."""
-    needs = made.fixed.engine
+    """As much as a whole rollout needs at once: more cache would not be used.
+
+    Where the prompts' length is a guess, no less than TRL's default: with far longer ones the engine would not start.
+    """
+    job, needs = made.fixed.job, made.fixed.engine
     share = needs.fixed + max(needs.rollout, needs.sequence)
-    return ceil(share / made.fixed.job.hardware.device_bytes * STEP) / STEP
+    wanted = ceil(share / job.hardware.device_bytes * STEP) / STEP
+    return max(wanted, DEFAULT_UTILIZATION) if job.lengths.guessed else wanted
 
 
 def micro_batches(job: Workload) -> list[int]:

@@ -3,7 +3,7 @@
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.planner.features import Checkpointing
 from colocated_runtime.planner.items import gib
-from colocated_runtime.planner.search import Candidate
+from colocated_runtime.planner.search import DEFAULT_UTILIZATION, Candidate
 
 CHECKPOINTING: dict[Checkpointing, str] = {
     "none": "no gradient checkpointing",
@@ -26,6 +26,8 @@ def _utilization(spec: JobSpec, chosen: Candidate) -> str:
     job = chosen.job
     if spec.memory.gpu_memory_utilization is not None:
         return f"Utilisation {chosen.utilization:g} is set."
+    if job.lengths.guessed and chosen.utilization == DEFAULT_UTILIZATION:
+        return f"Utilisation {chosen.utilization:g} is TRL's default, since the prompts' length is a guess."
     held = chosen.cache >= chosen.made.fixed.engine.rollout
     what = f"{job.max_num_seqs} sequences of {job.lengths.total} tokens"
     return (
