@@ -1,8 +1,16 @@
-"""Public reports with their outcome, planned: P numbers and field numbers are those of the collected cases.
+"""Public reports with their outcome, planned.
 
 Most come from other frameworks. Where a report leaves out a number that decides, the test names it and shows what the
-plan can say without it. Not here, since no byte decides them: P05 (effective setting), P25 (device binding), P23, P24
-and P27 (model, lengths or host use not told).
+plan can say without it. By the names of the tests:
+
+    p01-p03  huggingface/trl 3162, vllm-project/vllm 17117   p06  pat-jj/s3 10
+    p07, p08 verl examples/tuning/{7b,32b}/*grpo-lora*       p10  verl docs/perf/device_tuning.rst
+    p12-p15  modelscope/ms-swift 4770, moe_lora.sh, 7125, 7822   p17  trl 2972, 2927
+    p18      trl 3678        p19  NVIDIA-NeMo/RL 3005        p20  rllm-org/rllm 93
+    p21      huggingface/open-r1 615    p22  huggingface/accelerate 4175, transformers 48444
+    p26      verl-project/verl 224
+    field    11: trl 2688, 12 and 13: ms-swift 5099 and 10109, 15: OpenRLHF 1013, 16: NeMo-RL 2523, 19: trl 3523,
+             21: OpenRLHF 336
 """
 
 from typing import Any
