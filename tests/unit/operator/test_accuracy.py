@@ -5,6 +5,7 @@ from tests.unit.contract.plans import GIB, plan
 from tests.unit.operator.cluster import Life
 
 from colocated_operator.status.accuracy import CONDITION, accuracy_facts
+from colocated_runtime.contract.plan import PhasePlan, PlanItem
 from colocated_runtime.contract.report import Phase, PhasePeak
 from colocated_runtime.contract.status import JobStatus, MemoryStatus, PhasePeakStatus, ProgressStatus
 
@@ -36,6 +37,13 @@ def test_beyond_it_says_phase_seen_and_planned(share: float, words: str) -> None
 )  # fmt: skip
 def test_nothing_is_said_before_there_is_something_to_judge(early: JobStatus) -> None:
     assert accuracy_facts(early) == {}
+
+
+def test_what_torch_keeps_of_the_phase_before_is_no_drift() -> None:
+    scored = PhasePlan(phase=Phase.SCORE, device=[PlanItem(name="trainerWeights", bytes=14 * GIB)])
+    told = status(60, phase="Score")
+    told.memory.plan = plan(phases=[*plan().phases, scored])
+    assert accuracy_facts(told) == {}
 
 
 def test_a_running_job_shows_the_launchers_plan_and_its_drift() -> None:

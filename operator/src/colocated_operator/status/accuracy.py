@@ -1,6 +1,7 @@
 """The observed peaks beside the plan: a plan that is far off is said so, because the next one rests on it."""
 
 from colocated_operator.status.conditions import Fact
+from colocated_runtime.contract.phase import Phase
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.status import JobStatus, PhasePeakStatus
 
@@ -9,15 +10,18 @@ TOLERANCE = 0.15
 """Share of the planned bytes by which a phase's peak may differ."""
 SETTLED_STEPS = 2
 """Before the second step the optimizer's state is not resident in every phase."""
+JUDGED = (Phase.ROLLOUT, Phase.TRAIN)
+"""In the others the device still holds what torch keeps of the phase before, which no phase needs: it is no part of
+their plans."""
 
 
 def accuracy_facts(status: JobStatus) -> dict[str, Fact]:
-    """Whether every phase's device peak is within TOLERANCE of its plan; nothing before there is a peak to judge."""
+    """Whether the device peak of each judged phase is within TOLERANCE of its plan; nothing before there is a peak to judge."""
     plan = status.memory.plan
     if plan is None or status.progress.step < SETTLED_STEPS:
         return {}
     pairs = [(peak, planned) for peak in status.memory.peaks if (planned := planned_bytes(plan, peak.phase))]
-    seen = [(peak, planned) for peak, planned in pairs if peak.device_bytes]
+    seen = [(peak, planned) for peak, planned in pairs if peak.device_bytes and peak.phase in JUDGED]
     if not seen:
         return {}
     far = [(peak, planned) for peak, planned in seen if abs(peak.device_bytes - planned) > TOLERANCE * planned]
