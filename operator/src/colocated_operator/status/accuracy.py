@@ -16,7 +16,7 @@ their plans."""
 
 
 def accuracy_facts(status: JobStatus) -> dict[str, Fact]:
-    """Whether the device peak of each judged phase is within TOLERANCE of its plan; nothing before there is a peak to judge."""
+    """Whether each judged phase's device peak is within TOLERANCE of its plan; nothing where there is none to judge."""
     plan = status.memory.plan
     if plan is None or status.progress.step < SETTLED_STEPS:
         return {}
