@@ -72,7 +72,7 @@ def register(registry: kopf.OperatorRegistry, drivers: Drivers) -> None:
     async def watches(**_: Any) -> float:
         silence = store.longest_silence()
         if silence > SILENCE_LIMIT_SECONDS:
-            raise RuntimeError(f"a status written {silence:.0f} s ago has not come back through its watch")
+            raise kopf.PermanentError(f"a status written {silence:.0f} s ago has not come back through its watch")
         return silence
 
     @kopf.on.cleanup(registry=registry)

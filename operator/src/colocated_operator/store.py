@@ -28,6 +28,8 @@ class Store:
         self._owners: dict[str, str] = {}
         """Owner of each Job."""
         self._awaited: dict[str, tuple[int, datetime]] = {}
+        self._shown: dict[str, int] = {}
+        """Newest version of each job that its watch has shown: it may be faster than the answer to the write."""
 
     # Written by handlers and drivers
 
@@ -50,6 +52,7 @@ class Store:
         """Drop a ColocatedRLJob with everything that belongs to it."""
         self.jobs.pop(uid, None)
         self._awaited.pop(uid, None)
+        self._shown.pop(uid, None)
         for child in self._children.pop(uid, {}).values():
             self._forget_pods(child)
 
@@ -136,10 +139,12 @@ class Store:
 
     def wrote(self, uid: str, version: int) -> None:
         """A status of the job `uid` was written and became `version`."""
-        self._awaited.setdefault(uid, (version, self._clock()))
+        if version > self._shown.get(uid, 0):
+            self._awaited.setdefault(uid, (version, self._clock()))
 
     def watched(self, uid: str, version: int) -> None:
         """The watch showed `version` of the job `uid`."""
+        self._shown[uid] = version
         if uid in self._awaited and version >= self._awaited[uid][0]:
             del self._awaited[uid]
 

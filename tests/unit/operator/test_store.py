@@ -102,3 +102,16 @@ def test_write_that_its_watch_never_shows_is_noticed() -> None:
     assert store.longest_silence() == 100
     store.watched(UID, 7)
     assert store.longest_silence() == 0
+
+
+def test_write_that_its_watch_shows_before_its_answer_is_no_silence() -> None:
+    """The answer comes through a thread, the event does not: either may be first."""
+    now = [START]
+    store = Store(lambda: now[0])
+    store.watched(UID, 7)
+    store.wrote(UID, 7)
+    now[0] += timedelta(seconds=100)
+    assert store.longest_silence() == 0
+    store.wrote(UID, 8)
+    now[0] += timedelta(seconds=100)
+    assert store.longest_silence() == 100
