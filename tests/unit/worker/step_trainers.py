@@ -14,7 +14,13 @@ environment.prepare(os.environ, "cpu")
 import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from tests.unit.worker import tiny_model  # noqa: E402
-from transformers import AutoTokenizer, Qwen2ForCausalLM, TrainerCallback  # noqa: E402
+from transformers import (  # noqa: E402
+    AutoTokenizer,
+    PrinterCallback,
+    ProgressCallback,
+    Qwen2ForCausalLM,
+    TrainerCallback,
+)
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer  # noqa: E402
 
 from colocated_runtime.planner.settings import StepSettings  # noqa: E402
@@ -22,6 +28,8 @@ from colocated_runtime.worker.trainers import TRAINERS, Collaborators  # noqa: E
 
 torch.set_num_threads(1)  # of so little work, threads make more
 
+SAMPLED = 6
+"""Tokens that `Sampler` draws."""
 LONGEST = 24
 """Tokens of a completion; others have few, so that padding and packing differ."""
 
@@ -68,15 +76,51 @@ class Engine:
         return chosen.tolist()
 
 
+class Sampler(Engine):
+    """Draws completions from the model itself; both sides use the same random numbers."""
+
+    @torch.no_grad()
+    def generate(self, prompts, images, num_generations, profiler=None):
+        """As the engine's."""
+        numbers = torch.Generator().manual_seed(self._rollouts)
+        self._rollouts += 1
+        rows = [list(prompt) for prompt in prompts]
+        scored: list[list[list[float]]] = [[] for _ in prompts]
+        self.model.eval()
+        attention = self.model.config._attn_implementation
+        self.model.set_attn_implementation("eager")
+        for _ in range(SAMPLED):
+            chances = self._next(rows)
+            threshold = torch.rand(len(rows), 1, generator=numbers, dtype=torch.float64)
+            chosen = (chances.cumsum(-1) < threshold).sum(-1).clamp(max=chances.shape[1] - 1).tolist()
+            for row, token, values, chance in zip(rows, chosen, scored, chances, strict=True):
+                row.append(token)
+                values.append([chance[token].log().item()])
+        self.model.set_attn_implementation(attention)
+        self.model.train()
+        self.log_probabilities = scored
+        completions = [row[len(prompt) :] for row, prompt in zip(rows, prompts, strict=True)]
+        return prompts, completions, scored, None
+
+    def _next(self, rows: list[list[int]]) -> torch.Tensor:
+        """Probabilities of the next token of each row, [rows, vocabulary]."""
+        width = max(map(len, rows))
+        empty = [width - len(row) for row in rows]
+        ids = torch.tensor([[0] * count + row for count, row in zip(empty, rows, strict=True)])
+        place = torch.arange(width)[None] - torch.tensor(empty)[:, None]
+        output = self.model(input_ids=ids, attention_mask=(place >= 0).long(), position_ids=place.clamp(0))
+        return output.logits[:, -1].double().softmax(-1)
+
+
 class Plain:
     """TRL as it is, but for the engine."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, engine: type[Engine], **kwargs: Any) -> None:
         args = kwargs["args"]
         super().__init__(**kwargs)
         args.use_vllm = self.use_vllm = True
         self._last_loaded_step = -1
-        self.vllm_generation = Engine(self.model)
+        self.vllm_generation = engine(self.model)
 
 
 class PlainGRPO(Plain, GRPOTrainer):
@@ -130,21 +174,15 @@ def write_policy(where: Path, **changes: Any) -> Path:
     return where
 
 
-def reward(completions, completion_ids, **kwargs):
+def mixed_reward(completions, completion_ids, **kwargs):
     """Different for nearly every completion."""
     return [sum(token % 7 for token in ids) / len(ids) for ids in completion_ids]
 
 
 def build(
-    models: Path,
-    algorithm: str,
-    *,
-    own: bool,
-    tokens: int = 80,
-    recompute: Any = None,
-    peft_config: Any = None,
-    **options: Any,
-) -> Any:
+    models: Path, algorithm: str, *, own: bool, tokens: int = 80, recompute: Any = None, peft_config: Any = None,
+    engine: type[Engine] = Engine, reward: Any = mixed_reward, **options: Any,
+) -> Any:  # fmt: skip
     """A trainer of two optimizer steps; `options` are TRL's. Its `seen` and `phases` tell what happened."""
     arguments = {
         "output_dir": str(models / "out"), "report_to": "none", "use_cpu": True, "bf16": False, "max_steps": 2,
@@ -167,11 +205,13 @@ def build(
     if own:
         settings = StepSettings(own_step=True, tokens=tokens, recompute=recompute)
         collaborators = Collaborators(
-            phases=phases, store=None, make_engine=lambda model, sampling: Engine(model), step=settings, on_saved=None
+            phases=phases, store=None, make_engine=lambda model, sampling: engine(model), step=settings, on_saved=None
         )
         trainer = TRAINERS[algorithm](collaborators=collaborators, **made)
     else:
-        trainer = PLAIN[algorithm](**made)
+        trainer = PLAIN[algorithm](engine=engine, **made)
+    for printer in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(printer)
     trainer.seen, trainer.phases = seen, phases
     return trainer
 
