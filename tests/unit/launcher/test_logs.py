@@ -1,7 +1,9 @@
 import io
+import threading
+import time
 from pathlib import Path
 
-from colocated_runtime.launcher.logs import Tail, drop_old, end_of
+from colocated_runtime.launcher.logs import Copier, Tail, drop_old, end_of
 
 
 def test_whole_lines_are_copied_with_their_prefix(tmp_path: Path) -> None:
@@ -43,3 +45,30 @@ def test_logs_of_the_last_two_attempts_are_kept(tmp_path: Path) -> None:
         (tmp_path / name / "rank-0.log").write_text("x")
     drop_old(tmp_path, attempt=4)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["attempt-3", "attempt-x"]
+
+
+def test_a_copier_copies_until_the_end(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    copier = Copier(Tail(tmp_path, {"a.log": ""}, out), 0.01)
+    copier.start()
+    (tmp_path / "a.log").write_text("one\ntwo")
+    copier.finish(5)
+    assert out.getvalue() == b"one\ntwo\n"
+
+
+def test_storage_that_hangs_or_fails_hangs_nobody(tmp_path: Path) -> None:
+    class Broken(Tail):
+        def pump(self, *, last: bool = False) -> None:
+            calls.append(last)
+            if len(calls) < 3:
+                raise OSError("stale file handle")
+            threading.Event().wait(60)
+
+    calls: list[bool] = []
+    copier = Copier(Broken(tmp_path, {}, io.BytesIO()), 0.001)
+    copier.start()
+    while len(calls) < 3:
+        time.sleep(0.01)
+    began = time.monotonic()
+    copier.finish(0.1)
+    assert time.monotonic() - began < 5

@@ -1,8 +1,11 @@
+import asyncio
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from colocated_runtime.launcher import processes, supervisor
 
 ORPHAN = """
 import os, subprocess, sys, time
@@ -45,4 +48,14 @@ asyncio.run(end_all(child))
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", script], env=environment, check=True, timeout=30)
     assert (tmp_path / "saved").read_text() == "saved\n"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
+
+
+def test_what_cannot_be_killed_is_given_up(monkeypatch) -> None:
+    """As a process is that waits for a disk."""
+    monkeypatch.setattr(supervisor, "DYING_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "DEAD_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "descendants", lambda: [2**30])
+    process = subprocess.Popen(["true"])
+    process.wait()
+    asyncio.run(asyncio.wait_for(supervisor.end_all(process), 10))

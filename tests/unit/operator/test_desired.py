@@ -1,6 +1,7 @@
 """The objects of an attempt."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.contract.bad_jobs import GOOD, changed
@@ -174,6 +175,13 @@ def test_pod_template_without_metadata_and_with_its_own_grace() -> None:
     assert made["metadata"]["labels"][names.LABEL_JOB_UID] == UID
     environment = {entry["name"]: entry["value"] for entry in made["spec"]["containers"][0]["env"]}
     assert environment["COLOCATED_GRACE_SECONDS"] == "590"
+
+
+def test_the_grace_period_is_the_attempts() -> None:
+    made = objects.job(replace(plan(), grace_seconds=400))["spec"]["template"]["spec"]
+    assert made["terminationGracePeriodSeconds"] == 400
+    environment = {entry["name"]: entry["value"] for entry in made["containers"][0]["env"]}
+    assert environment["COLOCATED_GRACE_SECONDS"] == "390"
 
 
 def test_merge_changes_neither_side_and_null_removes() -> None:

@@ -10,6 +10,7 @@ from colocated_operator.cli.document import Document, Mistakes, read
 from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.policies.planning import planned
 from colocated_operator.settings import Settings
+from colocated_runtime.contract import grace
 from colocated_runtime.contract.refusals import refusals
 
 USAGE = 2
@@ -64,6 +65,7 @@ def rendered(file: Path, document: Document, image: str | None) -> list[dict[str
         restart_count=0,
         seconds_left=spec.active_deadline_seconds,
         memory=memory_plan,
+        grace_seconds=grace.period_seconds({}, memory_plan),
     )
     try:
         bodies = (objects.config_map(plan), objects.service(plan), objects.volume_claim(plan), objects.job(plan))

@@ -13,6 +13,7 @@ from colocated_operator.policies.ending import Ending
 from colocated_operator.policies.planning import with_plan
 from colocated_operator.status import conditions
 from colocated_operator.status.conditions import Fact
+from colocated_runtime.contract import grace
 from colocated_runtime.contract.outcome import Outcome
 
 
@@ -65,6 +66,7 @@ def _next_attempt(s: Situation) -> Decision:
         restart_count=s.status.restart_count,
         seconds_left=None if s.seconds_left is None else int(s.seconds_left),
         memory=memory,
+        grace_seconds=grace.period_seconds(s.status.throughput, memory),
     )
     reason, message = (obstacle.reason, obstacle.message) if obstacle else ("Creating", "")
     facts = conditions.reconciling(reason, message) | {

@@ -6,6 +6,7 @@ from typing import Any
 
 from colocated_operator.settings import Settings
 from colocated_runtime.contract import names
+from colocated_runtime.contract.grace import SHORTEST_SECONDS
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
 
@@ -28,6 +29,8 @@ class AttemptPlan:
     """Of the job's deadline."""
     memory: Plan | None = None
     """The memory plan, where model and device are known beforehand."""
+    grace_seconds: int = SHORTEST_SECONDS
+    """From SIGTERM to SIGKILL: the rest of a step and a save have to fit."""
 
     @property
     def key(self) -> str:

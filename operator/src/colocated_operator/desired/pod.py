@@ -7,10 +7,9 @@ from colocated_operator.desired import AttemptPlan
 from colocated_operator.desired.merge import merged
 from colocated_operator.desired.volumes import Mounts, mounts
 from colocated_runtime.contract import names
+from colocated_runtime.contract.grace import LAUNCHER_SECONDS
 
 USER = 10001
-GRACE_SECONDS = 120
-"""From SIGTERM to SIGKILL: a step and a save have to fit. The launcher is told to be done 10 s earlier."""
 LOST_NODE_SECONDS = 30
 """How long pods stay on a node that is not ready; Kubernetes' default is 300."""
 READY_SECONDS = 2
@@ -50,7 +49,7 @@ def pod_template(plan: AttemptPlan) -> dict[str, Any]:
             "subdomain": plan.key,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "terminationGracePeriodSeconds": plan.grace_seconds,
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": USER,
@@ -78,7 +77,7 @@ def _container(plan: AttemptPlan, made: Mounts) -> dict[str, Any]:
     gpus = {spec.resource_name: str(spec.gpus_per_node)} if spec.gpus_per_node else {}
     environment = [
         *({"name": name, "value": value} for name, value in WRITABLE.items()),
-        {"name": "COLOCATED_GRACE_SECONDS", "value": str(max(1, _grace_seconds(plan) - 10))},
+        {"name": "COLOCATED_GRACE_SECONDS", "value": str(max(1, _grace_seconds(plan) - LAUNCHER_SECONDS))},
         *(variable.model_dump(by_alias=True, exclude_none=True) for variable in runtime.env),
     ]
     container: dict[str, Any] = {
@@ -108,7 +107,8 @@ def _container(plan: AttemptPlan, made: Mounts) -> dict[str, Any]:
 
 def _grace_seconds(plan: AttemptPlan) -> int:
     """The pod's grace period, which the user may have set."""
-    return int((plan.spec.runtime.pod_template.get("spec") or {}).get("terminationGracePeriodSeconds", GRACE_SECONDS))
+    user = plan.spec.runtime.pod_template.get("spec") or {}
+    return int(user.get("terminationGracePeriodSeconds", plan.grace_seconds))
 
 
 def _tolerations(plan: AttemptPlan) -> list[dict[str, Any]]:

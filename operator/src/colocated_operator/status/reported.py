@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from colocated_operator.status.conditions import Fact, stamp
+from colocated_runtime.contract.grace import shortage
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import (
     EVALUATIONS_KEPT,
@@ -143,6 +144,8 @@ def report_facts(reports: Sequence[Report], now: datetime) -> dict[str, Fact]:
         )
     if first.checkpoint_error:
         facts["CheckpointReady"] = Fact("False", "SaveFailed", first.checkpoint_error)
+    elif too_short := shortage(first.throughput, first.grace_seconds):
+        facts["CheckpointReady"] = Fact("False", "GracePeriodTooShort", too_short)
     elif first.checkpoints:
         facts["CheckpointReady"] = Fact("True", "Saved", first.checkpoints[-1].uri)
     return facts

@@ -140,6 +140,8 @@ class Report(Told):
     phase: Phase | None = None
     plan: Plan | None = None
     """Of the launcher, made with the device and the memory limit that it found."""
+    grace_seconds: Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False)] = 0.0
+    """How long the ranks may take to save and leave."""
     exit_code: int | None = None
     rank: int | None = None
     """The rank that ended the attempt, where one did."""

@@ -28,15 +28,18 @@ def final(report: Report, ending: Ending, now: float) -> Report:
 
 
 def write(report: Report, paths: Paths) -> None:
-    """Write both copies. One that cannot be written is logged and does not keep the other from being written."""
+    """Write both copies. One that cannot be written is logged and does not keep the other from being written.
+
+    The termination message first: the volume may hang.
+    """
+    try:
+        # Not replaced: the kubelet has mounted this very file.
+        paths.termination_log.write_text(report.within(TERMINATION_LIMIT))
+    except OSError as error:
+        log.warning("termination message not written", reason=str(error))
     try:
         stored = paths.final_report(report.attempt, report.node)
         stored.parent.mkdir(parents=True, exist_ok=True)
         replace_text(stored, report.model_dump_json(by_alias=True), durable=True)
     except OSError as error:
         log.warning("final report not stored", reason=str(error))
-    try:
-        # Not replaced: the kubelet has mounted this very file.
-        paths.termination_log.write_text(report.within(TERMINATION_LIMIT))
-    except OSError as error:
-        log.warning("termination message not written", reason=str(error))

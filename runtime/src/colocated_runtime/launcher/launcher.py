@@ -18,10 +18,11 @@ from colocated_runtime.contract.report import Report, Stage
 from colocated_runtime.launcher import finish, planning
 from colocated_runtime.launcher.classify import Ending, classify
 from colocated_runtime.launcher.environment import Environment
+from colocated_runtime.launcher.patience import within
 from colocated_runtime.launcher.peers import wait_for_peers
 from colocated_runtime.launcher.server import serving
 from colocated_runtime.launcher.sources import FetchState, hub_sources
-from colocated_runtime.launcher.supervisor import TICK_SECONDS, StopRequest, Supervisor, end_all
+from colocated_runtime.launcher.supervisor import STORAGE_SECONDS, TICK_SECONDS, StopRequest, Supervisor, end_all
 
 CAUSE_FIRST_SECONDS = 3.0
 """A node that only lost another one ends this much later: the operator looks at the pod that ended first."""
@@ -40,7 +41,7 @@ class Launcher:
         now = time.time()
         self.report = Report(
             name=attempt.name, uid=attempt.uid, attempt=attempt.attempt, node=environment.node,
-            stage=Stage.FETCHING, started=now, updated=now,
+            stage=Stage.FETCHING, started=now, updated=now, grace_seconds=environment.grace_seconds,
         )  # fmt: skip
 
     async def run(self) -> int:
@@ -51,7 +52,7 @@ class Launcher:
         async with serving(lambda: self.report, self._environment.report_host, self._attempt.report_port):
             ending = await self._ending()
             self.report = finish.final(self.report, ending, time.time())
-            finish.write(self.report, self._paths)
+            await within(STORAGE_SECONDS, lambda: finish.write(self.report, self._paths), None)
         log.info("finished", outcome=ending.outcome.value, message=ending.message)
         return finish.EXIT_CODES.get(ending.outcome, 1)
 

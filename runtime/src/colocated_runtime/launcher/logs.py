@@ -1,6 +1,8 @@
 """Each rank writes to its own file beside the checkpoints; the launcher copies what they write to the pod's log."""
 
 import shutil
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,6 +30,30 @@ class Tail:
             if last and self._rests[path]:
                 self._out.write(prefix + self._rests[path] + b"\n")
         self._out.flush()
+
+
+class Copier(threading.Thread):
+    """Pumps a tail until it is told to finish. A thread of its own: storage that hangs must not hang the launcher."""
+
+    def __init__(self, tail: Tail, seconds: float) -> None:
+        """`seconds` between two looks."""
+        super().__init__(daemon=True)
+        self._tail = tail
+        self._seconds = seconds
+        self._told = threading.Event()
+
+    def run(self) -> None:
+        """Copy; what cannot be read now is read later."""
+        while not self._told.wait(self._seconds):
+            with suppress(OSError):
+                self._tail.pump()
+        with suppress(OSError):
+            self._tail.pump(last=True)
+
+    def finish(self, seconds: float) -> None:
+        """Copy the rest and end; give it up after `seconds`."""
+        self._told.set()
+        self.join(seconds)
 
 
 def size(path: Path) -> int:

@@ -16,16 +16,23 @@ from colocated_runtime.contract.report import Pressure, Report, Stage
 from colocated_runtime.launcher import classify, logs, memory, processes, ranks, watch
 from colocated_runtime.launcher.classify import Facts
 from colocated_runtime.launcher.environment import Environment
+from colocated_runtime.launcher.patience import within
 
 TICK_SECONDS = 0.25
 DYING_SECONDS = 5.0
 """From SIGTERM to SIGKILL."""
+DEAD_SECONDS = 30.0
+"""From SIGKILL to giving up: a process that waits for a device or a disk does not die."""
 LEAVING_SECONDS = 30.0
 """For an interpreter to end after its rank has said how it went."""
 SLOW_SAVE_SHARE = 0.25
 """Of stallTimeoutSeconds: a save that takes longer is reported while it runs."""
+STORAGE_SECONDS = 10.0
+"""For what must be read from the volume with the logs; it may be what hangs."""
 STACK_SECONDS = 2.0
 """Time for the ranks to write their stacks."""
+UNKILLABLE = -int(signal.SIGKILL)
+"""Exit code of a torchrun that does not die of SIGKILL."""
 STACK_BYTES = 4000
 """Of each rank's stacks: the end, where the main thread stands."""
 
@@ -82,22 +89,22 @@ class Supervisor:
         logs.drop_old(self._log_dir.parent, self._attempt.attempt)
         own = self._ranks
         names = {ranks.rank_log(rank): f"[rank {rank}] " if len(own) > 1 else "" for rank in own}
-        tail = logs.Tail(self._log_dir, names, sys.stdout.buffer)
+        copier = logs.Copier(logs.Tail(self._log_dir, names, sys.stdout.buffer), TICK_SECONDS)
         told_before = logs.size(self._log_dir / ranks.torchrun_log(self._node))
         process = ranks.start(self._attempt, self._node, self._paths.state, self._log_dir)
         log.info("ranks started", ranks=f"{own.start}-{own.stop - 1}", logs=str(self._log_dir))
+        copier.start()
         try:
             while process.poll() is None:
                 processes.reap({process.pid})
                 self._observe()
-                await asyncio.to_thread(tail.pump)
                 await self._intervene(process)
                 await asyncio.sleep(TICK_SECONDS)
         finally:
             await end_all(process)
         self._observe()
-        await asyncio.to_thread(tail.pump, last=True)
-        return self._facts(process.returncode, told_before)
+        await asyncio.to_thread(copier.finish, STORAGE_SECONDS)
+        return await self._facts(UNKILLABLE if process.returncode is None else process.returncode, told_before)
 
     def _observe(self) -> None:
         """Look at the ranks' files and at the container's memory, and publish what they say."""
@@ -166,7 +173,8 @@ class Supervisor:
         is waken, to the very instruction at which it stopped.
         """
         files = {rank: self._log_dir / ranks.rank_log(rank) for rank in own}
-        sizes = {rank: logs.size(path) for rank, path in files.items()}
+        nothing: dict[int, int] = {}
+        sizes = await within(STORAGE_SECONDS, lambda: {rank: logs.size(path) for rank, path in files.items()}, nothing)
         states = processes.states()
         for pid in pids:
             if pid in states:
@@ -174,22 +182,32 @@ class Supervisor:
                     os.kill(pid, signal.SIGUSR1)
                     os.kill(pid, signal.SIGCONT)
         await asyncio.sleep(STACK_SECONDS)
+        silence: dict[int, str] = {}
+        said = await within(
+            STORAGE_SECONDS,
+            lambda: {rank: logs.end_of(files[rank], STACK_BYTES, size) for rank, size in sizes.items()},
+            silence,
+        )
         return "\n".join(
-            f"rank {rank}{processes.NOTABLE.get(states.get(pid, ''), '')}:\n"
-            + (logs.end_of(files[rank], STACK_BYTES, sizes[rank]) or "(no answer)")
+            f"rank {rank}{processes.NOTABLE.get(states.get(pid, ''), '')}:\n{said.get(rank) or '(no answer)'}"
             for rank, pid in zip(own, pids, strict=True)
         )
 
-    def _facts(self, exit_code: int, told_before: int) -> Facts:
+    async def _facts(self, exit_code: int, told_before: int) -> Facts:
         host = memory.read()
-        told = logs.end_of(self._log_dir / ranks.torchrun_log(self._node), 20_000, told_before)
+        torchrun = self._log_dir / ranks.torchrun_log(self._node)
+        told = await within(STORAGE_SECONDS, lambda: logs.end_of(torchrun, 20_000, told_before), "")
         failed, code = classify.failed_rank(told)
+        failed_log = ""
+        if failed is not None:
+            path = self._log_dir / ranks.rank_log(failed)
+            failed_log = await within(STORAGE_SECONDS, lambda: logs.end_of(path), "")
         return Facts(
             exit_code=exit_code,
             ranks=watch.read_ranks(self._paths.state),
             failed_rank=failed,
             failed_code=code,
-            failed_log=logs.end_of(self._log_dir / ranks.rank_log(failed)) if failed is not None else "",
+            failed_log=failed_log,
             torchrun_log=told,
             hung=self._hung,
             stacks=self._stacks,
@@ -202,13 +220,17 @@ class Supervisor:
 
 
 async def end_all(process: subprocess.Popen[bytes]) -> None:
-    """End `process` and every other process below the launcher: SIGTERM, then SIGKILL."""
-    deadline = time.monotonic() + DYING_SECONDS
+    """End `process` and every other process below the launcher: SIGTERM, then SIGKILL; give up where that fails."""
+    began = time.monotonic()
     processes.signal_all(signal.SIGTERM)
-    while processes.descendants():
-        if time.monotonic() > deadline:
+    while left := processes.descendants():
+        took = time.monotonic() - began
+        if took > DYING_SECONDS + DEAD_SECONDS:
+            log.error("processes cannot be ended: they wait for a device or a disk", pids=left)
+            break
+        if took > DYING_SECONDS:
             processes.signal_all(signal.SIGKILL)
         process.poll()
         processes.reap({process.pid})
         await asyncio.sleep(0.05)
-    process.wait()
+    process.poll()

@@ -60,7 +60,10 @@ class Report(TrainerCallback):
         metrics = finite(logs or {})
         if "reward" not in metrics:
             return  # transformers' closing summary
-        changes: dict[str, Any] = {"metrics": metrics, "throughput": self._throughput(metrics)}
+        changes: dict[str, Any] = {
+            "metrics": metrics,
+            "throughput": self._file.state.throughput | self._throughput(metrics),
+        }
         if DIFFERENCE in metrics:
             changes["weights"] = judge(metrics[DIFFERENCE], state.global_step, self._limit)
         self._file.update(**changes)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from transformers import AutoConfig, AutoTokenizer
 
 from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.grace import LEAVING
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.plan import Plan
@@ -173,6 +174,7 @@ class Job:
     def _run(self) -> Outcome:
         checkpoint = self._resume_from()
         self._recall_evaluations()
+        self.signal.count_from_now()
         if self.signal.agreed():
             return Outcome.PREEMPTED
         if not self.state.state.evaluations and checkpoint is None:
@@ -231,7 +233,10 @@ class Job:
         known = list({e.step: e for e in entries if e.step <= resumed}.values())
         self.state.update(evaluations=first_and_newest(known, EVALUATIONS_KEPT))
 
-    def _saved(self, step: int, failure: OSError | None) -> None:
+    def _saved(self, step: int, failure: OSError | None, seconds: float) -> None:
+        leaving = {LEAVING: round(self.signal.longest_seconds + seconds, 3)}
+        self.state.update(throughput=self.state.state.throughput | leaving)
+        self.signal.count_from_now()
         if failure:
             self._cannot_write(f"step {step}: {failure}")
             return

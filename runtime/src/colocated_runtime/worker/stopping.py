@@ -23,13 +23,22 @@ class StopSignal:
         self._clock = clock
         self._next_look = 0.0
         self._seen = False
+        self._asked = clock()
+        self.longest_seconds = 0.0
+        """Longest time between two questions: so long the ranks may go on after the launcher's word."""
 
     def seen(self) -> bool:
         """Whether this rank knows: by its launcher's file, or from a rank of another node."""
+        self.longest_seconds = max(self.longest_seconds, self._clock() - self._asked)
+        self.count_from_now()
         if not self._seen and self._clock() >= self._next_look:
             self._next_look = self._clock() + LOOK_SECONDS
             self._seen = self._look()
         return self._seen
+
+    def count_from_now(self) -> None:
+        """Leave the time since the last question out of `longest_seconds`."""
+        self._asked = self._clock()
 
     def agreed(self, group: ranks.Group = None) -> bool:
         """Whether some rank knows. A collective: every rank of `group`, None for all, must call it."""

@@ -1,5 +1,6 @@
 """TRL's GRPO and RLOO trainers with our engine, training step, phases and checkpoints; their mathematics is TRL's."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,9 @@ SAMPLED = "sampling_per_token_logps"
 SAMPLED_SUMS = "sampled_logps"
 """Ours, for RLOO: their sums, [rows]."""
 
-Saver = Callable[[int, OSError | None], None]
-"""Called on every rank after a save: the step, and the error of a rank that could not write."""
+Saver = Callable[[int, OSError | None, float], None]
+"""Called on every rank after a save: the step, the error of a rank that could not write, and how many seconds it took.
+"""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Colocated(Step):
 
         A full volume does not end the training: the failure is reported and the next save may succeed.
         """
-        step = self.state.global_step
+        step, began = self.state.global_step, time.monotonic()
         failure: OSError | None = None
         with self._phases(Phase.CHECKPOINT):
             if self.args.should_save:
@@ -142,7 +144,7 @@ class Colocated(Step):
             failure = OSError("another rank could not write its part")
         if failure is None:
             self._saved_step = step
-        self._on_saved(step, failure)
+        self._on_saved(step, failure, time.monotonic() - began)
 
     def remember(self) -> None:
         """Take note of what a checkpoint of the step that has just ended holds beside weights and optimizer."""
