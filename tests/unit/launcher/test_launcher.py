@@ -4,6 +4,7 @@ import re
 import time
 
 import pytest
+from tests.unit.fault_rows import record
 
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report, Stage
@@ -41,7 +42,11 @@ def test_report_while_running_and_crash_with_traceback(launch, is_running) -> No
 
 
 def test_a_rank_that_is_killed_is_named(launch) -> None:
-    final = launch("--kill-at", "2", "--rank", "1", "--gloo", processes_per_node=2).finish()
+    running = launch("--kill-at", "2", "--rank", "1", "--gloo", processes_per_node=2)
+    running.wait_for(lambda report: report.progress.step == 1, 120)
+    began = time.monotonic()
+    final = running.finish()
+    record("a rank killed", "SIGKILL, stub worker", "the step in which it died", seconds=[time.monotonic() - began])
     assert (final.outcome, final.rank, final.exit_code) == (Outcome.CRASH, 1, 137)
     assert "rank 1 was killed by SIGKILL" in final.message
 
@@ -81,7 +86,15 @@ def test_ranks_that_do_not_leave_are_killed(launch, is_running) -> None:
     assert "did not leave within the grace period" in final.message
 
 
-@pytest.mark.parametrize("how", ["asleep", "stopped", "busy", "locked"])
+HANGS = {
+    "asleep": "a rank that sleeps for ever, as a reward may",
+    "stopped": "a rank stopped by SIGSTOP",
+    "busy": "a rank in an endless loop",
+    "locked": "a rank in C code that holds Python's lock",
+}
+
+
+@pytest.mark.parametrize("how", HANGS)
 def test_a_hang_is_ended_and_shows_stacks(launch, how: str) -> None:
     """Rank 1 hangs; rank 0 waits for it in a collective."""
     hang = ("--hang-at", "2", "--hang", how, "--rank", "1", "--gloo")
@@ -89,8 +102,9 @@ def test_a_hang_is_ended_and_shows_stacks(launch, how: str) -> None:
     running.wait_for(lambda report: report.progress.step == 1, 120)
     began = time.monotonic()
     final = running.finish()
+    seconds = time.monotonic() - began
     # 10 s without progress, the stacks, SIGTERM, and SIGKILL 5 s later for what does not listen.
-    assert time.monotonic() - began < 40
+    assert seconds < 40
     assert running.process.returncode == 1
     assert final.outcome is Outcome.HUNG
     assert "rank 1 in Rollout at step 1" in final.message
@@ -98,6 +112,7 @@ def test_a_hang_is_ended_and_shows_stacks(launch, how: str) -> None:
     assert "in add_up" in waits
     assert "in hang" in hangs
     assert ("stopped by a signal" in hangs) is (how == "stopped")
+    record(HANGS[how], "stub worker, stallTimeoutSeconds 10", "the step in which it hung", seconds=[seconds])
 
 
 def test_ranks_that_do_not_start(launch) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.unit.fault_rows import record
 
 from colocated_runtime.worker.checkpoints import CheckpointStore, defect
 from colocated_runtime.worker.errors import Fenced
@@ -102,7 +103,7 @@ def test_torn_ones_do_not_push_good_ones_out(store: CheckpointStore) -> None:
 def test_cut_off_at_any_byte_it_is_passed_over(store: CheckpointStore) -> None:
     """Each file of the newest checkpoint cut off at many lengths: never resumed from, always named."""
     save(store, 1)
-    newest = save(store, 2)
+    newest, tried = save(store, 2), 0
     for file in (path for path in newest.rglob("*") if path.is_file()):
         whole = file.read_bytes()
         for length in range(0, len(whole), 1 if file.name == "manifest.json" else 10):
@@ -111,7 +112,9 @@ def test_cut_off_at_any_byte_it_is_passed_over(store: CheckpointStore) -> None:
             assert saved
             assert saved.step == 1
             assert passed_over[0].startswith("checkpoint-2: ")
+            tried += 1
         file.write_bytes(whole)
+    record("a checkpoint cut off", "each file, at many lengths", "its own steps: the one before is taken", times=tried)
     saved, passed_over = store.newest()
     assert saved
     assert (saved.step, passed_over) == (2, [])
@@ -250,6 +253,8 @@ def test_killed_anywhere_leaves_all_or_nothing(tmp_path: Path, no_fsync: None, a
             break
         assert code == -signal.SIGKILL
     assert 5 < call < 199
+    what = "a save" if acts[0].isdigit() else f"writing the {acts[0]}"
+    record(f"killed in {what}", "SIGKILL before each file operation", "nothing that was complete", times=call - 1)
     assert saved.step == (2 if acts == ("2",) else 1)
 
 
@@ -274,6 +279,10 @@ def test_an_attempt_that_was_paused_anywhere_writes_nothing_more(
         assert contents(directory) == before
     assert 5 < call < 199
     assert fenced > 0
+    record(
+        "an old attempt that comes back", "SIGSTOP before each file operation; SIGCONT once a newer attempt has saved",
+        "nothing: it changes no file", times=call - 1,
+    )  # fmt: skip
 
 
 def contents(directory: Path) -> dict[str, bytes]:

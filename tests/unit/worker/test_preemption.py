@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.unit.fault_rows import record
 
 from colocated_runtime.contract.outcome import Outcome
 
@@ -51,6 +52,15 @@ def test_resumed_as_if_never_stopped(make_workplace, options):
     assert resumed.state.resumed_from_step == 3
     assert resumed.completions(held_out=False) == expected.completions(held_out=False, first_step=3)
     assert weights(resumed) == weights(expected)
+    record(
+        "preempted in a rollout", "the launcher's stop file, after 20 engine steps", "the step that had begun",
+        seconds=[leaving(place, stopped)],
+    )  # fmt: skip
+
+
+def leaving(place, run):
+    """Seconds from the wish to leave to the last word, with the save."""
+    return run.state.updated - (place.root / "attempt-1/state/stop").stat().st_mtime
 
 
 def weights(run):
@@ -77,3 +87,7 @@ def test_all_ranks_break_the_same_rollout_off(make_workplace, tensor_parallel):
     assert first < LENGTH
     if tensor_parallel == 2:
         assert first == second
+    record(
+        "preempted in a rollout of two ranks", "known to one rank only", "the step that had begun",
+        seconds=[leaving(place, stopped)],
+    )  # fmt: skip

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.unit.fault_rows import record
 
 from colocated_runtime.contract.outcome import Outcome
 
@@ -103,6 +104,7 @@ def test_ten_more_steps_as_without_the_stop(uninterrupted, workplace, stopped_wo
     assert steps(stopped_workplace, 2) == steps(workplace)[STOPPED:]
     first, second = (Path(run.directory / "model/model.safetensors").read_bytes() for run in (uninterrupted, resumed))
     assert first == second
+    record("stopped inside a rollout's window, resumed", "stop file", "nothing: ten more steps are equal bit for bit")
 
 
 def test_ten_more_steps_from_the_end_of_an_epoch(make_workplace, workplace, uninterrupted):
@@ -122,7 +124,7 @@ def test_whatever_is_forgotten_shows(make_workplace, workplace, uninterrupted, w
     place = make_workplace()
     again = resume_from(STOPPED, uninterrupted, place, stop_at=STOPPED + 1, FORGET=what)
     assert again.state.outcome is Outcome.PREEMPTED, again.output[-3000:]
-    same = steps(place, 2) == steps(workplace)[STOPPED : STOPPED + 2]
+    same = steps(place, 2)[:2] == steps(workplace)[STOPPED : STOPPED + 2]
     assert same is (what == "")
 
 

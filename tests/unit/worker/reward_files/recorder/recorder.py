@@ -17,7 +17,8 @@ def record(prompts, completion_ids, trainer_state, **columns):
     }
     with (Path(os.environ["RECORDER_DIR"]) / f"recorder-{rank}.jsonl").open("a") as file:
         file.write(json.dumps(call) + "\n")
-    if os.environ["RECORDER_STOP_AT"] == str(step) and not call["held_out"]:
+    stop_at = os.environ["RECORDER_STOP_AT"]
+    if stop_at and step >= int(stop_at) and not call["held_out"]:
         (Path(os.environ["COLOCATED_STATE_DIR"]) / "stop").touch()
     print("the reward speaks")
     return [sum(token % 2 for token in ids) / len(ids) for ids in completion_ids]
