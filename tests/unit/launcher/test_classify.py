@@ -73,6 +73,7 @@ def rank(number: int = 0, outcome: Outcome | None = None, message: str = "", at:
         (Facts(1, [rank(checkpoints=[Checkpoint(step=7, uri="", time=0)])], stopping=True, overran=True),
          Outcome.PREEMPTED, "were killed; the newest checkpoint is of step 7"),
         (Facts(1, [rank(outcome=Outcome.CRASH)], hung="no progress", stacks="File x"), Outcome.HUNG, "no progress"),
+        (Facts(1, [rank(outcome=Outcome.COMPLETE, message="done"), rank(1)], hung="no"), Outcome.COMPLETE, "done"),
     ],
 )  # fmt: skip
 def test_classify(facts: Facts, outcome: Outcome, words: str) -> None:

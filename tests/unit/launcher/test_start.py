@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from colocated_runtime.contract import names
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Stage
+from colocated_runtime.contract.report import Report, Stage
 from colocated_runtime.launcher.environment import Environment, Paths
 from colocated_runtime.launcher.launcher import Launcher
 
@@ -53,12 +55,15 @@ def test_stale_files_are_forgotten(launch, make_attempt, tmp_path) -> None:
     assert not list(state.glob("rank-*")) + list(state.glob("stop"))
 
 
-def test_storage_that_cannot_be_written(launch, make_attempt, tmp_path) -> None:
+@pytest.mark.parametrize(("number", "outcome"), [(1, Outcome.USER_ERROR), (2, Outcome.TRANSIENT)])
+def test_storage_that_cannot_be_written(launch, make_attempt, tmp_path, number: int, outcome: Outcome) -> None:
+    """The first attempt finds a mistake; a later one a volume that was well before, and may be again."""
     (tmp_path / "storage").write_text("no directory")
-    running = launch(attempt=make_attempt())
-    running.process.wait(20)
-    assert running.process.returncode == 1
-    assert "checkpoint.storage: a directory of the attempt cannot be used" in running.termination_log.read_text()
+    running = launch(attempt=make_attempt(number=number))
+    assert running.process.wait(60) == 1
+    words = Report.model_validate_json(running.termination_log.read_text())
+    assert words.outcome is outcome
+    assert words.message.startswith("checkpoint.storage: a directory of the attempt cannot be used: ")
 
 
 def test_a_wrong_description_is_one_message(tmp_path) -> None:

@@ -129,6 +129,14 @@ def test_other_contents_of_the_same_size_are_noticed(store: CheckpointStore) -> 
     assert passed_over == ["checkpoint-2: weights has not the contents that were written"]
 
 
+def test_an_unreadable_directory_is_no_empty_one(store: CheckpointStore) -> None:
+    save(store, 1)
+    store.checkpoints.rename(store.checkpoints.with_name("elsewhere"))
+    store.checkpoints.touch()
+    with pytest.raises(OSError, match="checkpoints"):
+        store.newest()
+
+
 def test_nothing_to_resume_from(store: CheckpointStore) -> None:
     assert store.newest() == (None, [])
     (save(store, 1) / "weights").write_bytes(b"x" * 1000)

@@ -64,7 +64,7 @@ class Ending:
 
 def classify(facts: Facts) -> Ending:
     """The ranks' own word first; where they could not speak, the traces of their death."""
-    if facts.hung:
+    if facts.hung and not any(rank.outcome is Outcome.COMPLETE for rank in facts.ranks):
         return Ending(Outcome.HUNG, facts.hung, traceback=facts.stacks)
     words = sorted((rank for rank in facts.ranks if rank.outcome), key=lambda rank: rank.updated)
     bad = sorted((rank for rank in words if rank.outcome not in (Outcome.COMPLETE, Outcome.PREEMPTED)), key=_guilt)

@@ -1,6 +1,7 @@
 """One attempt on one node: download, wait for the other nodes, run the ranks, say how it ended."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -26,6 +27,9 @@ from colocated_runtime.launcher.supervisor import STORAGE_SECONDS, TICK_SECONDS,
 
 CAUSE_FIRST_SECONDS = 3.0
 """A node that only lost another one ends this much later: the operator looks at the pod that ended first."""
+
+NOT_FOR_US = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+"""Errors of a volume that is not meant to be written, or not by us."""
 
 log = structlog.get_logger()
 
@@ -62,7 +66,9 @@ class Launcher:
                 self._prepare()
             except OSError as error:
                 said = f"checkpoint.storage: a directory of the attempt cannot be used: {error}"
-                return Ending(Outcome.USER_ERROR, said)
+                # What an earlier attempt could use is no mistake of the user's.
+                mistake = self._attempt.attempt == 1 and error.errno in NOT_FOR_US
+                return Ending(Outcome.USER_ERROR if mistake else Outcome.TRANSIENT, said)
             ending = await self._fetch() or await self._plan() or await self._meet() or await self._train()
         except Exception as error:
             log.exception("launcher failed")
@@ -79,7 +85,7 @@ class Launcher:
         stale = [*files, *state.glob("rank-*.json")]
         for path in stale:
             path.unlink(missing_ok=True)
-        self._paths.storage.mkdir(parents=True, exist_ok=True)
+        self._paths.logs(self._attempt.attempt).mkdir(parents=True, exist_ok=True)
 
     async def _fetch(self) -> Ending | None:
         """Download the hf:// sources in a process of their own."""

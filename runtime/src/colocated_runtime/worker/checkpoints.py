@@ -83,7 +83,7 @@ class CheckpointStore:
 
     def check_fence(self) -> None:
         """Raise Fenced if a newer attempt owns the directory."""
-        owner = max(_numbers(self.directory.glob(f"{FENCE}*")), default=0)
+        owner = max(_numbers(_named(self.directory, FENCE)), default=0)
         if owner > self._attempt:
             raise Fenced(f"attempt {owner} owns {self.directory}; attempt {self._attempt} writes nothing more")
 
@@ -120,9 +120,12 @@ class CheckpointStore:
             fsync(self.directory)
 
     def scan(self) -> tuple[list[Saved], list[str]]:
-        """Complete checkpoints, oldest first, and for each other one why it is not taken. Looks at sizes only."""
+        """Complete checkpoints, oldest first, and for each other one why it is not taken. Looks at sizes only.
+
+        Raise OSError where the directory cannot be read: that says nothing of what is in it.
+        """
         complete, torn = [], []
-        for path in self.checkpoints.glob(f"{PREFIX}*"):
+        for path in _named(self.checkpoints, PREFIX):
             reason = defect(path)
             if reason:
                 torn.append(f"{path.name}: {reason}")
@@ -164,12 +167,12 @@ class CheckpointStore:
 
     def _remove_leftovers(self) -> None:
         """Take away what earlier attempts left half done; what they were about to replace gets its name back."""
-        for number in _numbers(self.directory.glob(f"{INCOMING}*")):
+        for number in _numbers(_named(self.directory, INCOMING)):
             if number <= self._attempt:
                 aside = self.directory / f"{REMOVED}{number}-{time.time_ns()}"
                 (self.directory / f"{INCOMING}{number}").rename(aside)
-        for removed in self.directory.glob(f"{REMOVED}*"):
-            for replaced in removed.glob(f"{REPLACED}*"):
+        for removed in _named(self.directory, REMOVED):
+            for replaced in _named(removed, REPLACED):
                 name = replaced.name.removeprefix(REPLACED)
                 target = (self.checkpoints if name.startswith(PREFIX) else self.directory) / name
                 if not target.exists():
@@ -245,6 +248,11 @@ def _saved(path: Path) -> Saved:
     manifest = _manifest(path)
     size = sum(entry.size for entry in manifest.files.values())
     return Saved(step=manifest.step, path=path, size_bytes=size, time=(path / MANIFEST).stat().st_mtime)
+
+
+def _named(directory: Path, prefix: str) -> list[Path]:
+    """What lies in the directory under names that begin so. Not by glob, which takes an unreadable one for empty."""
+    return [path for path in directory.iterdir() if path.name.startswith(prefix)]
 
 
 def _numbers(paths: Iterable[Path]) -> list[int]:

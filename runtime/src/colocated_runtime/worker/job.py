@@ -207,6 +207,11 @@ class Job:
         saved, passed_over = self.store.newest()
         for reason in passed_over:
             log.warning("not resumed from: %s", reason)
+        if passed_over and not saved:
+            raise UserError(
+                f"checkpoint.storage: no checkpoint can be resumed from ({'; '.join(passed_over)}); to start anew,"
+                f" remove {self.store.checkpoints.relative_to(self.paths.storage)} from the volume"
+            )
         return saved.path if saved else None
 
     def _evaluate(self, step: int) -> None:
