@@ -5,6 +5,7 @@ import pytest
 from colocated_operator.cli.document import Mistakes, read
 
 HEAD = "apiVersion: rl.colocated.dev/v1alpha1\nkind: ColocatedRLJob\nmetadata: {name: job}\n"
+MAP = "kind: ConfigMap\n"
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -55,6 +56,21 @@ def test_one_of_several(tmp_path: Path) -> None:
         (HEAD + "spec: {nodes: 0}", "spec.nodes: input should be greater than or equal to 1 (it is 0)"),
         (HEAD + "spec: {algorithm: ppo}", "spec.algorithm: input should be 'grpo' or 'rloo' (it is 'ppo')"),
         (HEAD + "spec: {model: {}}", "spec.model.source: missing"),
+        (HEAD + "spec: {resources: {limits: {memory: 16 gB}}}", "e.g. 16Gi"),
+        (HEAD + "1: x", "1: no such field"),
+        (HEAD + "spec: {nodes: 1, nodes: 2}", "is no YAML: nodes is there twice"),
+        (HEAD + "spec: {nodes: 2001-99-99}", "is no YAML: month must be in 1..12"),
+        (HEAD + f"spec: {{nodes: {'9' * 5000}}}", "is no YAML: Exceeds the limit"),
+        (HEAD + f"spec: {'[' * 3000}", "is no YAML: "),
+        (HEAD.replace("job}", "job, namespace: [x]}") + "spec: {}", "metadata.namespace: ['x'] is no namespace"),
+        (MAP + "metadata: {name: ../up}\n---\n" + HEAD + "spec: {}", "ConfigMap metadata.name: '../up' is no name"),
+        (MAP + "metadata: {name: a}\ndata: {../up.py: x}\n---\n" + HEAD, "'../up.py' is no key; use letters"),
+        (MAP + "metadata: {name: a}\ndata: {/up.py: x}\n---\n" + HEAD, "'/up.py' is no key"),
+        (MAP + "metadata: {name: a}\ndata: {1: x}\n---\n" + HEAD, "1 is no key"),
+        (MAP + "metadata: {name: a}\ndata: [x]\n---\n" + HEAD, "data is list; give file names and their text"),
+        (MAP + "metadata: {name: a}\ndata: {x.py: 1}\n---\n" + HEAD, "x.py is int; its value has to be text"),
+        (MAP + "metadata: {name: a}\nbinaryData: {x.py: eA==}\n---\n" + HEAD, "binaryData is not read here"),
+        (HEAD + "spec: {}\n---\n" + HEAD + "spec: {}", "several ColocatedRLJobs of one name: job, job; rename"),
     ],
 )
 def test_mistakes_are_one_line_with_field_and_way_out(tmp_path: Path, text: str, words: str) -> None:
@@ -62,6 +78,13 @@ def test_mistakes_are_one_line_with_field_and_way_out(tmp_path: Path, text: str,
         read(write(tmp_path, text))
     assert words in caught.value.lines[0]
     assert "\n" not in caught.value.lines[0]
+
+
+@pytest.mark.parametrize("text", ["1e-6", "1.0e-6", "1E-06", "0.000001"])
+def test_numbers_as_kubectl_reads_them(tmp_path: Path, text: str) -> None:
+    document = read(write(tmp_path, HEAD.replace("job}", "job, namespace: }") + f"spec: {{trainer: {{a: {text}}}}}"))
+    assert document.spec.trainer == {"a": 1e-6}
+    assert document.namespace == "default"
 
 
 def test_all_mistakes_of_a_spec_at_once(tmp_path: Path) -> None:

@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from colocated_operator.cli.loader import documents
 from colocated_runtime.contract import names
 from colocated_runtime.contract.job import JobSpec
 
 API_VERSION = f"{names.GROUP}/{names.VERSION}"
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
 class Mistakes(Exception):
@@ -50,17 +53,19 @@ def read(path: Path, name: str | None = None) -> Document:
         kinds = ", ".join(str(entry.get("kind")) for entry in objects)
         raise Mistakes(f"{path}: holds no {names.KIND}; there are: {kinds or 'no objects'}")
     if len(jobs) > 1:
+        if len(set(known)) < len(known) or name:
+            raise Mistakes(f"{path}: holds several {names.KIND}s of one name: {', '.join(known)}; rename them")
         raise Mistakes(f"{path}: holds several {names.KIND}s; choose one by --name: {', '.join(known)}")
-    return _document(path, jobs[0], _config_maps(objects))
+    return _document(path, jobs[0], _config_maps(path, objects))
 
 
 def _objects(path: Path) -> list[dict[str, Any]]:
     try:
-        loaded = [entry for entry in yaml.safe_load_all(path.read_text()) if entry is not None]
+        loaded = documents(path.read_text())
     except OSError as error:
         raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Mistakes(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise Mistakes(f"{path}: is no YAML: {error}") from error
     for entry in loaded:
         if not isinstance(entry, dict):
             raise Mistakes(f"{path}: holds {type(entry).__name__} where a Kubernetes object should be")
@@ -78,15 +83,19 @@ def _document(path: Path, job: dict[str, Any], config_maps: dict[str, dict[str, 
     if job.get("apiVersion") != API_VERSION:
         raise Mistakes(f"{path}: apiVersion: {job.get('apiVersion')!r} is not {API_VERSION}")
     for key in job.keys() - {"apiVersion", "kind", "metadata", "spec", "status"}:
-        raise Mistakes(f"{path}: {key}: no such field{_hint(key, ['metadata', 'spec'])}")
+        raise Mistakes(f"{path}: {key}: no such field{_hint(str(key), ['metadata', 'spec'])}")
     try:
         spec = JobSpec.model_validate(job.get("spec"), by_alias=True, by_name=False)
     except ValidationError as error:
         raise Mistakes(*(f"{path}: {explain(detail)}" for detail in error.errors())) from error
-    labels = metadata.get("labels")
+    labels, namespace = metadata.get("labels"), metadata.get("namespace") or "default"
+    if not isinstance(namespace, str) or not NAMESPACE.fullmatch(namespace):
+        raise Mistakes(
+            f"{path}: metadata.namespace: {namespace!r} is no namespace; use lower-case letters, digits, '-'"
+        )
     return Document(
         name=name,
-        namespace=str(metadata.get("namespace", "default")),
+        namespace=namespace,
         spec=spec,
         config_maps=config_maps,
         labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
@@ -98,9 +107,26 @@ def _metadata(entry: dict[str, Any]) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def _config_maps(objects: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    maps = [entry for entry in objects if entry.get("kind") == "ConfigMap"]
-    return {str(_metadata(entry).get("name")): entry.get("data") or {} for entry in maps}
+def _config_maps(path: Path, objects: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Data of the ConfigMaps by name. Their names and keys become files: what Kubernetes refuses is refused here."""
+    found = {}
+    for entry in objects:
+        if entry.get("kind") != "ConfigMap":
+            continue
+        name, data = _metadata(entry).get("name"), entry.get("data") or {}
+        if not isinstance(name, str) or not OBJECT_NAME.fullmatch(name):
+            raise Mistakes(f"{path}: ConfigMap metadata.name: {name!r} is no name; use lower-case letters, digits, '-'")
+        if entry.get("binaryData"):
+            raise Mistakes(f"{path}: ConfigMap {name}: binaryData is not read here; put text into data")
+        if not isinstance(data, dict):
+            raise Mistakes(f"{path}: ConfigMap {name}: data is {type(data).__name__}; give file names and their text")
+        for key, text in data.items():
+            if not isinstance(key, str) or not KEY.fullmatch(key) or key in (".", ".."):
+                raise Mistakes(f"{path}: ConfigMap {name}: {key!r} is no key; use letters, digits, '-', '_' and '.'")
+            if not isinstance(text, str):
+                raise Mistakes(f"{path}: ConfigMap {name}: {key} is {type(text).__name__}; its value has to be text")
+        found[name] = data
+    return found
 
 
 def explain(detail: ErrorDetails) -> str:
@@ -112,7 +138,8 @@ def explain(detail: ErrorDetails) -> str:
         return f"{path}: missing"
     value = detail["input"]
     shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool | None) else ""
-    return f"{path}: {detail['msg'].lower()}{shown}"
+    words = detail["msg"].removeprefix("Value error, ")
+    return f"{path}: {words[:1].lower()}{words[1:]}{shown}"
 
 
 def _path(location: tuple[int | str, ...]) -> str:

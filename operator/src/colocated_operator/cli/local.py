@@ -153,7 +153,7 @@ def _unsuitable_source(field: str, uri: str) -> list[str]:
         return [f"{field}: {error}"]
     if source.scheme == "pvc":
         return [f"{field}: {uri} is a claim in a cluster; give a directory of this machine as file:///PATH"]
-    if source.scheme == "file" and not Path(source.path).exists():
+    if source.scheme == "file" and not os.path.exists(source.path):
         return [
             f"{field}: {uri} is not on this machine (in a pod it is a path inside the image);"
             " give one that is, or put a copy there"

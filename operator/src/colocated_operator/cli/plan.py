@@ -1,9 +1,10 @@
 """`colocated plan`: the memory plan of a job, before anything runs."""
 
 import json
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -94,7 +95,7 @@ def _shape(file: Path, model: Model, config: Path | None) -> Shape:
     path = config or _local_config(model)
     try:
         if path:
-            return shape_of_config(json.loads(path.read_text()))
+            return shape_of_config(_config(path))
         shape = shape_of(model)
     except OSError as error:
         raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
@@ -108,10 +109,25 @@ def _shape(file: Path, model: Model, config: Path | None) -> Shape:
     return shape
 
 
+def _config(path: Path) -> dict[str, Any]:
+    """Raise ValueError where the file is no config.json."""
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"holds {type(found).__name__} where a model's config.json has an object")  # noqa: TRY004
+    return found
+
+
 def _local_config(model: Model) -> Path | None:
     source = uris.parse(model.source)
+    if source.scheme != "file":
+        return None
     path = Path(source.path) / "config.json"
-    return path if source.scheme == "file" and path.exists() else None
+    with suppress(OSError):  # such as a name that is too long
+        return path if path.exists() else None
+    return None
 
 
 def _hardware(file: Path, spec: JobSpec) -> Hardware:
