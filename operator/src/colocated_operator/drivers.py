@@ -102,7 +102,7 @@ class Driver:
         decision = decide(observation, self.world.clock(), self.world.settings)
         for action in decision.actions:
             if isinstance(action, CreateAttempt):
-                await self._create(action.plan)
+                await self._create(observation, action.plan)
         late = await self._write(observation, decision)
         for action in decision.actions:
             await self._delete(observation, action)
@@ -174,12 +174,13 @@ class Driver:
         found = await self.world.kube.list("ConfigMap", namespace, f"{names.LABEL_JOB_UID}={self.uid}")
         return [body for body in found if observe.controller(body, names.KIND) == self.uid]
 
-    async def _create(self, plan: AttemptPlan) -> None:
+    async def _create(self, observation: Observation, plan: AttemptPlan) -> None:
         """Create the attempt, or remember what is in the way; tried again with growing pauses."""
         loop = asyncio.get_running_loop()
         same_spec = self.obstacle is not None and self.obstacle.generation == plan.generation
         if same_spec and loop.time() < self.retry_create:
             return
+        await self._refuse_if_behind(observation)
         outcome = await Attempts(self.world.kube).create(plan)
         if isinstance(outcome, Obstacle):
             changed = outcome != self.obstacle
@@ -193,6 +194,18 @@ class Driver:
             self.world.store.put_child(observe.child_job(outcome))
             metrics.ATTEMPTS.inc()
             self.event.set()
+
+    async def _refuse_if_behind(self, observation: Observation) -> None:
+        """Raise KubeError unless `observation` has the job as it is: on an older one an attempt could be made again."""
+        job = observation.job
+        found = await self.world.kube.get(names.KIND, job.namespace, job.name)
+        fresh = observe.rl_job(found) if found else None
+        if fresh and (fresh.uid, fresh.version) == (job.uid, job.version):
+            return
+        if fresh and fresh.uid == job.uid:
+            self.world.store.put_job(fresh)
+            await self._look_up(observation)
+        raise KubeError(409, "the watches are behind: no attempt is made of what they have told")
 
     # Writing
 

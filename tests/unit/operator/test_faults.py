@@ -134,6 +134,22 @@ def test_job_that_is_deleted_before_its_attempt_is_written_keeps_its_number(loop
     assert script.cluster.job["status"]["attempt"] == 2
 
 
+def test_operator_whose_watches_are_behind_makes_no_attempt_a_second_time(loop: Loop) -> None:
+    cluster = Cluster()
+    cluster.apply(SPEC)
+    behind, ahead = Operator(cluster, loop), Operator(cluster, loop)
+    for _ in range(2):
+        ahead.one_pass()
+    assert cluster.job["status"]["attempt"] == 1
+    (name,) = [job["metadata"]["name"] for job in cluster.of_kind("Job")]
+    cluster.delete("Job", name)
+    with pytest.raises(KubeError, match="behind"):
+        behind.one_pass()
+    assert cluster.made[f"Job {name}"] == 1
+    behind.one_pass()
+    assert [entry["outcome"] for entry in cluster.job["status"]["restarts"]] == ["Preempted"]
+
+
 def test_strangers_job_of_our_name_is_an_obstacle_and_no_crash(loop: Loop) -> None:
     script = Script(loop)
     script.cluster.put({
