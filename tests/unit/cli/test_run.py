@@ -6,9 +6,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from colocated_runtime.contract.report import RankState
 
 STUB = Path(__file__).parent.parent / "launcher" / "stub_worker.py"
 ENVIRONMENT = os.environ | {
@@ -69,6 +72,24 @@ def test_a_crash_shows_its_traceback(tmp_path: Path) -> None:
     assert "Crash: the stub fails at step 2" in done.stdout
     assert "RuntimeError: the stub fails at step 2" in done.stdout
     assert (tmp_path / "elsewhere" / "job-local").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(180)
+def test_nothing_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    path = job(tmp_path, "--steps", "3000", "--step-seconds", "0.1")
+    process = subprocess.Popen([*COMMAND, str(path)], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    for line in process.stdout:
+        if "step " in line:
+            break
+    state = RankState.model_validate_json(next(tmp_path.rglob("rank-0.json")).read_bytes())
+    subprocess.run(["pkill", "-KILL", "-P", str(process.pid)], check=True)
+    assert "left no report" in process.communicate(timeout=60)[0]
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{state.pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{state.pid}").exists()
 
 
 @pytest.mark.torch

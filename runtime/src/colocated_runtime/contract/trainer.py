@@ -1,5 +1,6 @@
 """What TRL, transformers or vLLM would refuse in spec.trainer: in a pod, minutes later, or after the first rollout."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -31,16 +32,25 @@ SAMPLING_KEYS = {
 }
 """Keys of trainer.generation_kwargs that are not the user's."""
 
+LONGEST = 10_000_000
+"""Tokens: beyond what any model takes."""
+
 RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
-    "temperature": (lambda value: value > 0, "above 0"),
+    "temperature": (lambda value: 0 < value < math.inf, "above 0"),
     "top_p": (lambda value: 0 < value <= 1, "above 0 and at most 1"),
     "min_p": (lambda value: 0 <= value <= 1, "between 0 and 1"),
     "top_k": (lambda value: value >= -1, "at least 1, or 0 for all tokens"),
     "repetition_penalty": (lambda value: value > 0, "above 0"),
     "warmup_steps": (lambda value: value >= 0, "at least 0"),
     "top_entropy_quantile": (lambda value: 0 <= value <= 1, "between 0 and 1"),
+    "learning_rate": (lambda value: 0 <= value < math.inf, "at least 0"),
+    "weight_decay": (lambda value: 0 <= value < math.inf, "at least 0"),
+    "beta": (lambda value: 0 <= value < math.inf, "at least 0"),
+    "seed": (lambda value: 0 <= value < 2**32, "between 0 and 2^32 - 1"),
+    "max_completion_length": (lambda value: 1 <= value <= LONGEST, f"between 1 and {LONGEST} tokens"),
+    "vllm_max_model_length": (lambda value: 2 <= value <= LONGEST, f"between 2 and {LONGEST} tokens"),
 }
-"""What vLLM would refuse at the first rollout, and transformers in the pod."""
+"""What vLLM would refuse at the first rollout, and transformers or numpy in the pod; or what trains nothing but NaN."""
 
 
 def refusals(spec: JobSpec) -> Iterator[str]:

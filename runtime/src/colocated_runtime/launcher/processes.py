@@ -7,14 +7,20 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None, use_errno=True)
 NOTABLE = {"T": " (stopped by a signal)", "D": " (waits for a disk or a device and cannot be interrupted)"}
 """State letters that explain why a process does not come on."""
 
 
 def adopt_orphans() -> None:
     """Become the parent of orphaned descendants, as PID 1 is anyway; so that none is lost outside a pod either."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Called in a new process: the kernel kills it when its parent is gone, as the end of PID 1 does in a pod."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def reap(known: Collection[int]) -> None:

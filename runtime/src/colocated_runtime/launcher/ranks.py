@@ -9,11 +9,16 @@ from pathlib import Path
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.launcher import processes
 
 WORKER = ("-m", "colocated_runtime.worker")
 LOG_DIR = "COLOCATED_LOG_DIR"
-TO_OWN_LOG = f'exec "$@" >>"${LOG_DIR}/rank-$RANK.log" 2>&1'
-"""Shell that becomes the rank itself: its log is complete whoever dies, and the rank never waits for a reader."""
+WITH_TORCHRUN = 'command -v setpriv >/dev/null && set -- setpriv --pdeathsig KILL "$@"'
+TO_OWN_LOG = f'{WITH_TORCHRUN}; exec "$@" >>"${LOG_DIR}/rank-$RANK.log" 2>&1'
+"""Shell that becomes the rank itself: its log is complete whoever dies, and the rank never waits for a reader.
+
+Where there is setpriv (util-linux) no rank outlives a torchrun that was killed.
+"""
 
 
 def torchrun(attempt: Attempt, node: int, scratch: Path, port: int) -> list[str]:
@@ -47,6 +52,7 @@ def start(attempt: Attempt, node: int, state: Path, log_dir: Path) -> subprocess
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=processes.end_with_parent,
         )
 
 

@@ -81,3 +81,29 @@ def test_its_failures_are_told_apart_from_ours(mounted: Path, kind: str, stateme
     score = load(f"{module}:score", mounted, "rewards[0].function")
     with pytest.raises(RewardError, match=f"reward {module}:score raised "):
         asyncio.run(score(completions=[]))
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("[1.0]", "returned 1 values for 2 completions; one each"),
+        ("0.5", "returned float; return a list"),
+        ("'ab'", "returned str; return a list"),
+        ("[1.0, float('nan')]", "returned nan for completion 1; return a finite number, or None"),
+        ("[float('inf'), 1]", "returned inf for completion 0"),
+        ("['1', 1]", "returned '1' for completion 0"),
+        ("[1, [2]]", r"returned \[2\] for completion 1"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_what_is_no_list_of_numbers_is_named(mounted: Path, kind: str, returned: str, words: str) -> None:
+    module = f"returning_{abs(hash((kind, returned)))}"
+    write(mounted, module, f"{kind} score(completions, **_): return {returned}")
+    score = load(f"{module}:score", mounted, "rewards[0].function")
+    with pytest.raises(RewardError, match=f"reward {module}:score {words}"):
+        asyncio.run(score(completions=["x", "y"])) if kind == "async def" else score(completions=["x", "y"])
+
+
+def test_none_where_it_does_not_apply(mounted: Path) -> None:
+    write(mounted, "sometimes", "def score(completions, **_): return (None, 1)")
+    assert load("sometimes:score", mounted, "rewards[0].function")(completions=["x", "y"]) == [None, 1]

@@ -3,8 +3,9 @@
 import functools
 import importlib
 import inspect
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +44,47 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(function)
         async def guarded_async(*args: Any, **kwargs: Any) -> Any:
             try:
-                return await function(*args, **kwargs)
+                returned = await function(*args, **kwargs)
             except (Exception, SystemExit) as error:
                 raise RewardError(f"reward {name} raised {type(error).__name__}: {error}") from error
+            return _checked(returned, kwargs.get("completions"), name)
 
         return guarded_async
 
     @functools.wraps(function)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            returned = function(*args, **kwargs)
         except (Exception, SystemExit) as error:
             raise RewardError(f"reward {name} raised {type(error).__name__}: {error}") from error
+        return _checked(returned, kwargs.get("completions"), name)
 
     return guarded
+
+
+def _checked(returned: Any, completions: Sequence[Any] | None, name: str) -> list[Any]:
+    """The rewards, if each completion has a finite number, or None where the reward does not apply to it.
+
+    TRL takes NaN for "does not apply": a job whose rewards are all NaN would train nothing and end Complete.
+    """
+    if isinstance(returned, str) or not isinstance(returned, Iterable):
+        raise RewardError(f"reward {name} returned {type(returned).__name__}; return a list, a number a completion")
+    values = list(returned)
+    if completions is not None and len(values) != len(completions):
+        raise RewardError(f"reward {name} returned {len(values)} values for {len(completions)} completions; one each")
+    for index, value in enumerate(values):
+        if value is None:
+            continue
+        try:
+            finite = not isinstance(value, str) and math.isfinite(value)
+        except (TypeError, ValueError):
+            finite = False
+        if not finite:
+            raise RewardError(
+                f"reward {name} returned {value!r} for completion {index}; return a finite number, or None where the"
+                " reward does not apply"
+            )
+    return values
 
 
 def _files(directory: Path) -> list[str]:
