@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from tests.unit.operator.cluster import Life
+from tests.unit.operator.cluster import Life, last_words, pod, report
 from tests.unit.operator.simulated import Cluster, Fault, Killed, Loop, Operator
 
 from colocated_operator.kube import KubeError
+from colocated_operator.observe import Pulled
 from colocated_runtime.contract.outcome import Outcome
 
 SPEC = {
@@ -203,3 +204,27 @@ def test_deletes_that_no_watch_told_are_found_once_the_pod_is_silent(loop: Loop)
     (entry,) = script.cluster.job["status"]["restarts"]
     assert entry["outcome"] == "Preempted"
     assert [job["metadata"]["name"][-2:] for job in script.cluster.of_kind("Job")] == ["-2"]
+
+
+def test_job_that_its_queue_suspends_is_queued_and_not_running() -> None:
+    life = Life()
+    life.passes(2)
+    life.runs(step=3)
+    life.change_child(1, suspended=True)
+    words = last_words(Outcome.PREEMPTED, step=3)
+    life.put_pod(pod(1, gone=True, phase="Failed", exit_code=143, last_words=words))
+    life.one_pass()
+    assert life.condition("Running") | {"lastTransitionTime": "", "message": ""} == {
+        "type": "Running", "status": "False", "reason": "Queued", "lastTransitionTime": "", "message": "",
+        "observedGeneration": 1,
+    }  # fmt: skip
+    assert life.status["phase"] == "Starting"
+    life.change_child(1, suspended=False)
+    life.put_pod(pod(1, uid="pod-new", phase="Pending", ip="", created=life.now))
+    life.one_pass()
+    assert life.status["phase"] == "Starting"
+    life.put_pod(pod(1, uid="pod-new", created=life.now))
+    life.reports["pod-new"] = Pulled(report(4))
+    life.one_pass()
+    assert (life.status["phase"], life.status["attempt"]) == ("Running", 1)
+    assert "restarts" not in life.status

@@ -22,6 +22,8 @@ def running(s: Situation, child: ChildJob) -> Decision:
     started = any(report.stage in UNDER_WAY for report in reports)
     if not reports:  # a new operator has not asked yet
         started = s.status.phase == "Running"
+    if child.suspended:  # by its queue: the reports are those of pods that had to leave
+        started = False
     obstacle = waiting(child, s.observation.pods_of(s.attempt), s.spec.nodes)
     facts = report_facts(reports, s.now) | _reachability(s) | {"Suspended": Fact("False", "Running")}
     if obstacle and obstacle.stalled:
