@@ -1,4 +1,4 @@
-"""The worker on a device that is full, from its second step on, at the moment that FULL names: nothing else fits."""
+"""The worker on a device that, from the end of its first step on, is full at the moment that FULL names."""
 
 import os
 import sys
@@ -17,29 +17,39 @@ TORCH = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."
 VLLM = RuntimeError("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:163")
 
 
-def fails(home, name, error, calls=1, wanted=lambda *arguments: True):
-    """Replace the method `name` of `home`: from the call after `calls` on it raises `error`."""
-    method, count = getattr(home, name), [0]
+steps = 0
+remember = trainers.Colocated.remember
+
+
+def counted(self):
+    global steps
+    steps += 1
+    remember(self)
+
+
+def fails(home, name, error, after, wanted=lambda *arguments: True):
+    """Replace the method `name` of `home`: once `after` steps are done it raises `error`."""
+    method = getattr(home, name)
 
     def full(*arguments, **named):
-        count[0] += bool(wanted(*arguments))
-        if count[0] > calls and wanted(*arguments):
+        if steps >= after and wanted(*arguments):
             raise error
         return method(*arguments, **named)
 
     setattr(home, name, full)
 
 
+trainers.Colocated.remember = counted
 if WHEN == "start":
-    fails(engine, "LLM", TORCH, calls=0)
+    fails(engine, "LLM", TORCH, 0)
 if WHEN == "wake-up":
-    fails(engine.Engine, "_wake", VLLM, wanted=lambda self, part: part == "kv_cache")
+    fails(engine.Engine, "_wake", VLLM, 1, lambda self, part: part == "kv_cache")
 if WHEN == "sync":
-    fails(engine.Engine, "_weights", TORCH)
+    fails(engine.Engine, "_weights", TORCH, 1)
 if WHEN == "backward":
-    fails(torch.Tensor, "backward", TORCH)
+    fails(torch.Tensor, "backward", TORCH, 1)
 if WHEN == "optimizer":
-    fails(torch.optim.AdamW, "step", TORCH)
+    fails(torch.optim.AdamW, "step", TORCH, 1)
 if WHEN == "checkpoint":
-    fails(trainers.Colocated, "_save_extra", TORCH)
+    fails(trainers.Colocated, "_save_extra", TORCH, 2)
 sys.exit(main())
