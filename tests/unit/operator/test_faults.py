@@ -65,9 +65,9 @@ class Script:
 
     def start(self) -> None:
         self.cluster.control()
-        for pod in self.cluster.of_kind("Pod"):
-            self.cluster.start(pod)
-            self.cluster.work(pod)
+        for body in self.cluster.of_kind("Pod"):
+            self.cluster.start(body)
+            self.cluster.work(body)
 
     def crash(self) -> None:
         self._exit(Outcome.CRASH)
@@ -76,16 +76,16 @@ class Script:
         self._exit(Outcome.COMPLETE)
 
     def _exit(self, outcome: Outcome) -> None:
-        for pod in self.cluster.of_kind("Pod"):
-            self.cluster.exit(pod, outcome)
+        for body in self.cluster.of_kind("Pod"):
+            self.cluster.exit(body, outcome)
         self.cluster.control()
 
     def suspend(self) -> None:
         self.cluster.apply(SPEC | {"suspend": True})
 
     def end(self) -> None:
-        for pod in self.cluster.of_kind("Pod"):
-            self.cluster.end(pod)
+        for body in self.cluster.of_kind("Pod"):
+            self.cluster.end(body)
 
     def resume(self) -> None:
         self.cluster.apply(SPEC)
