@@ -79,6 +79,11 @@ def test_a_users_own_attention_stays():
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(Qwen2Config(**SMALL), attn_implementation="eager")
     assert attention.why_not(model) == "the attention is eager, as model_init_kwargs say"
+    # As where flash-attn is installed, which takes packed rows by itself.
+    model.config._attn_implementation_internal = "flash_attention_2"
+    assert attention.why_not(model) == ""
+    attention.pack(model)
+    assert model.config._attn_implementation == "flash_attention_2"
 
 
 def test_the_saved_model_says_nothing_of_it(tmp_path):

@@ -168,7 +168,9 @@ class Memory(Contract):
     """How the GPU's memory is shared between training and generation."""
 
     policy: Literal["Auto", "Manual"] = Field(
-        default="Auto", description="Auto: the plan chooses. Manual: what is set here."
+        default="Auto",
+        description="Auto: the plan chooses, and the training step runs in pieces that fit, with TRL's gradients."
+        " Manual: what is set here, and TRL's own training step.",
     )
     gpu_memory_utilization: float | None = Field(
         default=None, gt=0.0, lt=1.0, description="The engine's share of the device."

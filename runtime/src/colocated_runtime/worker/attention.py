@@ -22,16 +22,26 @@ def why_not(model: Any) -> str:
     """Why `model`'s attention cannot run packed; empty where it can."""
     config = model.config.get_text_config()
     chosen = config._attn_implementation
+    layers = getattr(config, "layer_types", None) or ()
+    if config is not model.config or set(layers) - {"full_attention", "sliding_attention"}:
+        return "the model has more than text and attention"
+    if "flash" in chosen:  # transformers' own kernels for packed rows, windows and caps included
+        return ""
     if chosen not in ("sdpa", NAME):
         return f"the attention is {chosen}, as model_init_kwargs say"
     if not getattr(model, "_supports_attention_backend", False):
         return f"{type(model).__name__} does not use transformers' attention interface"
-    layers = getattr(config, "layer_types", None)
-    if set(layers or ()) - {"full_attention"} or (layers is None and getattr(config, "sliding_window", None)):
-        return "some layers attend to a window or are no attention"
+    if "sliding_attention" in layers or (not layers and getattr(config, "sliding_window", None)):
+        return "some layers attend to a window"
     if getattr(config, "attn_logit_softcapping", None) or getattr(config, "attention_dropout", 0.0):
         return "the model caps its attention's logits or drops some"
     return ""
+
+
+def pack(model: Any) -> None:
+    """Have `model` take packed rows alone from now on."""
+    if "flash" not in model.config.get_text_config()._attn_implementation:
+        model.set_attn_implementation(NAME)
 
 
 def varlen_attention(

@@ -67,7 +67,7 @@ class Step:
         self._own, self._packed, self._skips_old = not inexact, not (inexact or unpacked), not kept
         if self._packed:
             for model in filter(None, (self.model, self.ref_model)):
-                model.set_attn_implementation(attention.NAME)
+                attention.pack(model)
         log.info(
             "training step: %s; sequences %s; old log-probabilities %s",
             f"TRL's own, since {inexact}" if inexact else f"pieces of {budget.tokens} tokens",
