@@ -41,6 +41,14 @@ def test_the_file_is_looked_for_once_a_second(signal, clock, tmp_path) -> None:
     assert signal.seen()
 
 
+def test_between_steps_it_is_looked_for_at_once(signal, tmp_path) -> None:
+    assert not signal.seen()
+    (tmp_path / "stop").touch()
+    assert not signal.agreed()
+    signal.look_at_once()
+    assert signal.agreed()
+
+
 def test_the_longest_time_between_two_questions(signal, clock) -> None:
     for clock.now in (3.0, 5.0, 9.0):
         signal.seen()

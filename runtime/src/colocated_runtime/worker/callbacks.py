@@ -120,6 +120,7 @@ class Stop(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Have the trainer save this step and end its loop."""
+        self._signal.look_at_once()
         if state.global_step < state.max_steps and self._signal.agreed():
             self.stopped = control.should_save = control.should_training_stop = True
 

@@ -35,6 +35,7 @@ TOKENS_A_STEP = 4096
 STEPS_A_LOOK = 16
 """Engine steps between two looks for the launcher's wish to leave."""
 
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 TokenIds = list[int]
 
 
@@ -100,6 +101,8 @@ class Engine:
         ranks.join()
         self._ranks = _rank_variables()
         self._tp_group = _tensor_parallel_group(tensor_parallel)
+        if tensor_parallel > 1 and not torch.cuda.is_available():
+            _forget_the_dead()
         group = int(self._ranks["RANK"]) // tensor_parallel
         with rng.preserved():
             self.llm = LLM(
@@ -272,6 +275,24 @@ def _repack_heads(model: torch.nn.Module) -> None:
 def _log_probabilities(output: Any) -> list[list[float | None]]:
     values: Sequence[float] = output.logprobs.logprobs
     return [[None if value != value else value] for value in values]  # NaN alone differs from itself
+
+
+def _forget_the_dead() -> None:
+    """Remove shared memory of killed engines, which no process maps any more.
+
+    vLLM on CPUs (0.31) names it by ranks alone and refuses to start where a file of that name is left.
+    """
+    mapped = "".join(_maps(process) for process in Path("/proc").glob("[0-9]*"))
+    for left in SHARED_MEMORY.glob("*-cpushm_*"):
+        if str(left) not in mapped:
+            left.unlink(missing_ok=True)
+
+
+def _maps(process: Path) -> str:
+    try:
+        return (process / "maps").read_text()
+    except OSError:  # it has ended, or is not ours to look at
+        return ""
 
 
 def _rank_variables() -> dict[str, str]:

@@ -40,6 +40,10 @@ class StopSignal:
         """Leave the time since the last question out of `longest_seconds`."""
         self._asked = self._clock()
 
+    def look_at_once(self) -> None:
+        """Have the next question look, however short ago the last look was: between steps there is time for it."""
+        self._next_look = 0.0
+
     def agreed(self, group: ranks.Group = None) -> bool:
         """Whether some rank knows. A collective: every rank of `group`, None for all, must call it."""
         self._seen = ranks.any_true(self.seen(), self._device, group)
