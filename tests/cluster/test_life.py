@@ -170,8 +170,8 @@ def test_out_of_host_memory_is_recognised(namespace: str) -> None:
 def test_gpus_are_scheduled_and_too_many_wait(namespace: str) -> None:
     gpus = {"gpusPerNode": 2, "device": {"backend": "cpu", "product": "NVIDIA-H200"}}
     apply(namespace, stub_job("gpus", "--steps", "3", **gpus), stub_job("greedy", "--steps", "1", gpusPerNode=16))
-    eventually(lambda: condition(namespace, "greedy", "Running")["reason"] == "Unschedulable")
-    assert "nvidia.com/gpu" in condition(namespace, "greedy", "Running")["message"]
+    eventually(lambda: "nvidia.com/gpu" in condition(namespace, "greedy", "Running")["message"])
+    assert condition(namespace, "greedy", "Running")["reason"] == "Unschedulable"
     reaches(namespace, "gpus", "Complete")
     (pod,) = items("pods", namespace, "rl.colocated.dev/job=gpus")
     assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
