@@ -4,7 +4,8 @@
 
 Both sides get the same model (random Qwen2 of the shape of 7B or 1.5B), prompts, options and lengths: every completion
 is as long as it is told, `--tokens 512` each, or anything between two lengths (the same draws on both sides). Versions
-are those of the environment. The first step warms up; the figures are medians of the others. OUT_DIR gets a JSON file
+are those of the environment. The first step, of short completions, warms up; the figures are medians of the others.
+OUT_DIR gets a JSON file
 a side; the table shows those that are there, so that the two sides of a long case can be run by two commands.
 `--trl` and `--ours` change the options of one side, as JSON: TRL's own names; of ours also "tokens" (at once) and
 "recompute" (none, selective, half, full). `--shape tiny --cpu` is a dry run: TRL's own engine does not run on CPUs, so
@@ -12,6 +13,7 @@ both sides then have ours.
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -45,6 +47,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 PROMPT = 64
 """Tokens of a prompt: the tokenizer knows bytes only."""
+WARM_UP = 64
+"""Tokens of the first step's completions."""
 REWARD = """
 def reward(completions, completion_ids, **columns):
     return [sum(token % 7 for token in ids) / len(ids) for ids in completion_ids]
@@ -176,10 +180,17 @@ def cpu_engine(trainer: Any, sampling: Any, case: argparse.Namespace) -> Any:
         def __call__(self, phase: Any) -> Any:
             return nullcontext()
 
+    class NoStop:
+        def seen(self) -> bool:
+            return False
+
+        agreed = seen
+
     settings = EngineSettings(0.3, 0, PROMPT + longest(case), case.completions)
     return Engine(
         trainer.model, case.work / case.shape, settings=settings, sampling=sampling,
-        phases=Phases(sample=lambda: None), tensor_parallel=1, seed=3, dtype="bfloat16", trust_remote_code=False,
+        phases=Phases(sample=lambda: None, beat=lambda: None), stop=NoStop(), tensor_parallel=1, seed=3,
+        dtype="bfloat16", trust_remote_code=False,
     )  # fmt: skip
 
 
@@ -233,9 +244,10 @@ def measure(case: argparse.Namespace, side: str) -> dict[str, Any]:
     trainer = {"trl": build_trl, "ours": build_ours}[side](case)
     started = time.perf_counter() - began
     clock = Stopwatch((lambda: None) if case.cpu else torch.cuda.synchronize, (lambda: 0) if case.cpu else cuda_peak)
-    tell_lengths(trainer.vllm_generation.llm, lengths(case))
     engine = trainer.vllm_generation
-    clock.around(engine.llm, "generate", "decode")
+    ours = hasattr(engine, "_run")  # which calls no `LLM.generate`: it looks for a stop between engine steps
+    tell_lengths(engine.llm, "enqueue" if ours else "generate", lengths(case))
+    clock.around(*(engine, "_run") if ours else (engine.llm, "generate"), "decode")
     clock.around(engine, "sync_weights", "sync")
     clock.around(engine, "generate", "switch")
     clock.around(trainer, "_calculate_rewards", "rewards")
@@ -260,20 +272,21 @@ def pressure(trainer: Any) -> list[Any]:
     return list(trainer._phases._state.state.pressure) if hasattr(trainer, "_phases") else []
 
 
-def tell_lengths(llm: Any, length: Callable[[int], int]) -> None:
+def tell_lengths(llm: Any, method: str, length: Callable[[int], int]) -> None:
     """Have the engine make each completion as long as it is told, whatever the random model says."""
-    generate = llm.generate
+    generate, calls = getattr(llm, method), itertools.count()
 
     def with_lengths(requests: list[Any], sampling_params: Any, **kwargs: Any) -> Any:
+        most = WARM_UP if next(calls) == 0 else sampling_params.max_tokens
         each = []
         for index in range(len(requests)):
             params = sampling_params.clone()
-            params.max_tokens = params.min_tokens = length(index)
+            params.max_tokens = params.min_tokens = min(length(index), most)
             params.ignore_eos = True
             each.append(params)
         return generate(requests, sampling_params=each, **kwargs)
 
-    llm.generate = with_lengths
+    setattr(llm, method, with_lengths)
 
 
 def Timer(clock: Stopwatch) -> Any:  # noqa: N802
