@@ -1,6 +1,6 @@
 # Each target is a line or two; the work is done by the script that it names.
 .DEFAULT_GOAL := help
-.PHONY: help cluster images image-operator image-runtime down test demo constraints
+.PHONY: help cluster images image-operator image-runtime down test chaos demo constraints
 ACCELERATOR ?= cuda
 
 help: ## this list
@@ -23,6 +23,9 @@ down: ## stop the local cluster
 
 test: ## everything that CI checks
 	@tests/run
+
+chaos: ## faults of operator and cluster in their long form (an hour)
+	@tests/run chaos
 
 demo: ## a job from start to end on the local cluster
 	@examples/demo

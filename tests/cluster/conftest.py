@@ -1,10 +1,29 @@
 """The operator, installed by Helm, and a namespace for each test; restricted Pod Security is enforced on all."""
 
+import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from tests.cluster.kube import RELEASE, SYSTEM, apply, helm, install, kubectl, operator_log, stub_code
+from tests.cluster.chaos import Chaos
+from tests.cluster.kube import (
+    RELEASE,
+    ROOT,
+    SYSTEM,
+    apply,
+    eventually,
+    helm,
+    install,
+    kubectl,
+    operator_log,
+    stub_code,
+)
+from tests.cluster.process import Process
+from tests.cluster.proxy import Proxy
+
+CRD = "crd/colocatedrljobs.rl.colocated.dev"
 
 
 def restricted(name: str) -> None:
@@ -13,14 +32,23 @@ def restricted(name: str) -> None:
     apply("default", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 
 
-@pytest.fixture
-def namespace() -> Iterator[str]:
-    """A namespace of its own, with the stub's code; it goes at the end."""
+@contextmanager
+def fresh_namespace() -> Iterator[str]:
+    """One of its own, with the stub's code; it goes at the end."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     restricted(name)
     apply(name, stub_code())
-    yield name
-    kubectl("delete", "namespace", name, "--wait=false")
+    try:
+        yield name
+    finally:
+        kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
+
+
+@pytest.fixture
+def namespace() -> Iterator[str]:
+    """For one test."""
+    with fresh_namespace() as name:
+        yield name
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +60,37 @@ def operator() -> Iterator[None]:
     log = operator_log()
     helm("uninstall", RELEASE, "-n", SYSTEM, "--wait")
     assert "Traceback" not in log, log[-5000:]
+
+
+@pytest.fixture(scope="module")
+def crd() -> Iterator[None]:
+    """The CRD of this checkout, where Helm has not left it behind; it goes again with the module."""
+    served = kubectl("get", CRD, "--ignore-not-found", "-o", "name")
+    if not served:
+        kubectl("create", "-f", str(ROOT / "crds"))
+    eventually(lambda: kubectl("wait", "--for=condition=Established", CRD, "--timeout=30s"))
+    yield
+    if not served:
+        kubectl("delete", CRD, "--timeout=100s")
+
+
+@contextmanager
+def operated(folder: Path) -> Iterator[Chaos]:
+    """An operator as a process behind a proxy. Whatever befalls it, no traceback is in its log."""
+    with fresh_namespace() as name:
+        proxy = Proxy(Path(os.environ["KUBECONFIG"]))
+        process = Process(proxy, (name,), folder)
+        try:
+            process.again()
+            yield Chaos(proxy, process, name)
+        finally:
+            process.stop()
+            proxy.close()
+    assert "Traceback" not in process.log, process.log[-5000:]
+
+
+@pytest.fixture(scope="module")
+def chaos(crd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos]:
+    """For the tests of a module."""
+    with operated(tmp_path_factory.mktemp("chaos")) as made:
+        yield made

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 SYSTEM = "colocated-system"
 RELEASE = "colocated-operator"
 STUB = ROOT / "tests/unit/launcher/stub_worker.py"
+LIGHT = ROOT / "tests/cluster/light_torchrun.py"
 
 Object = dict[str, Any]
 
@@ -72,7 +73,7 @@ def stub_code() -> Object:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "stub"},
-        "data": {"stub_worker.py": STUB.read_text()},
+        "data": {"stub_worker.py": STUB.read_text(), "run.py": LIGHT.read_text(), "__init__.py": ""},
     }
 
 
@@ -89,6 +90,22 @@ def stub_job(name: str, *options: str, **spec: Any) -> Object:
         "resources": {"requests": {"cpu": "10m"}},
     }
     return job(name, defaults | {"runtime": runtime | spec.pop("runtime", {})} | spec)
+
+
+def light_job(name: str, *options: str, **spec: Any) -> Object:
+    """The same without torchrun, whose imports are most of what a stub's pod costs."""
+    made = stub_job(name, *options, **spec)
+    pod = made["spec"]["runtime"]["podTemplate"]["spec"]
+    files = {
+        "stub_worker.py": "stub_worker.py",
+        "__init__.py": "torch/__init__.py",
+        "run.py": "torch/distributed/run.py",
+    }
+    items = [{"key": key, "path": path} for key, path in files.items()]
+    items.append({"key": "__init__.py", "path": "torch/distributed/__init__.py"})
+    pod["volumes"] = [{"name": "stub", "configMap": {"name": "stub", "items": items}}]
+    made["spec"]["runtime"]["env"] = [{"name": "PYTHONPATH", "value": "/stub:/app"}]
+    return made
 
 
 def status(namespace: str, name: str) -> Object:

@@ -80,7 +80,8 @@ class Stub:
 
     def resume(self) -> int:
         steps = [int(path.name.rpartition("-")[2]) for path in self.storage.glob("checkpoints/checkpoint-*")]
-        if not steps or self.attempt.attempt == 1:  # then they are of another rank that was faster
+        alone = self.attempt.spec.world_size == 1
+        if not steps or (self.attempt.attempt == 1 and not alone):  # then they are of another rank that was faster
             return 0
         self.file.update(resumed_from_step=max(steps), progress=Progress(step=max(steps)))
         return max(steps)

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from tests.unit.operator.cluster import Life, last_words, pod, report
+from tests.unit.operator.cluster import Life, last_words, report
+from tests.unit.operator.cluster import pod as slim_pod
 from tests.unit.operator.simulated import Cluster, Fault, Killed, Loop, Operator
 
 from colocated_operator.kube import KubeError
@@ -212,7 +213,7 @@ def test_job_that_its_queue_suspends_is_queued_and_not_running() -> None:
     life.runs(step=3)
     life.change_child(1, suspended=True)
     words = last_words(Outcome.PREEMPTED, step=3)
-    life.put_pod(pod(1, gone=True, phase="Failed", exit_code=143, last_words=words))
+    life.put_pod(slim_pod(1, gone=True, phase="Failed", exit_code=143, last_words=words))
     life.one_pass()
     assert life.condition("Running") | {"lastTransitionTime": "", "message": ""} == {
         "type": "Running", "status": "False", "reason": "Queued", "lastTransitionTime": "", "message": "",
@@ -220,10 +221,12 @@ def test_job_that_its_queue_suspends_is_queued_and_not_running() -> None:
     }  # fmt: skip
     assert life.status["phase"] == "Starting"
     life.change_child(1, suspended=False)
-    life.put_pod(pod(1, uid="pod-new", phase="Pending", ip="", created=life.now))
+    life.one_pass()
+    assert (life.status["phase"], life.condition("Running")["reason"]) == ("Starting", "PodsPending")
+    life.put_pod(slim_pod(1, uid="pod-new", phase="Pending", ip="", created=life.now))
     life.one_pass()
     assert life.status["phase"] == "Starting"
-    life.put_pod(pod(1, uid="pod-new", created=life.now))
+    life.put_pod(slim_pod(1, uid="pod-new", created=life.now))
     life.reports["pod-new"] = Pulled(report(4))
     life.one_pass()
     assert (life.status["phase"], life.status["attempt"]) == ("Running", 1)

@@ -22,15 +22,18 @@ def running(s: Situation, child: ChildJob) -> Decision:
     started = any(report.stage in UNDER_WAY for report in reports)
     if not reports:  # a new operator has not asked yet
         started = s.status.phase == "Running"
-    if child.suspended:  # by its queue: the reports are those of pods that had to leave
+    pods = s.observation.pods_of(s.attempt)
+    if all(pod.gone for pod in pods) and not child.failing:
+        pods = ()  # its queue has suspended and resumed the Job
+    if child.suspended or not pods:  # the reports are those of pods that had to leave
         started = False
-    obstacle = waiting(child, s.observation.pods_of(s.attempt), s.spec.nodes)
+    obstacle = waiting(child, pods, s.spec.nodes)
     facts = report_facts(reports, s.now) | _reachability(s) | {"Suspended": Fact("False", "Running")}
     if obstacle and obstacle.stalled:
         facts |= conditions.stalled(obstacle.reason, obstacle.message)
     elif obstacle:
         facts |= conditions.reconciling(obstacle.reason, obstacle.message)
-    elif any(pod.phase == "Running" for pod in s.observation.pods_of(s.attempt)):
+    elif any(pod.phase == "Running" for pod in pods):
         facts |= conditions.current("PodsRunning")
     else:
         facts |= conditions.reconciling("PodsPending")
