@@ -13,10 +13,12 @@ from tests.cluster.kube import (
     ROOT,
     SYSTEM,
     apply,
+    at_step,
     eventually,
     helm,
     install,
     kubectl,
+    light_job,
     operator_log,
     stub_code,
 )
@@ -94,3 +96,13 @@ def chaos(crd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos
     """For the tests of a module."""
     with operated(tmp_path_factory.mktemp("chaos")) as made:
         yield made
+
+
+@pytest.fixture
+def running(chaos: Chaos) -> Iterator[str]:
+    """Name of a job that trains for longer than any fault."""
+    name = f"run-{uuid.uuid4().hex[:8]}"
+    apply(chaos.namespace, light_job(name, "--steps", "100000", "--step-seconds", "0.2"))
+    at_step(chaos.namespace, name, 1)
+    yield name
+    kubectl("delete", "crj", name, "-n", chaos.namespace, "--wait=false", "--ignore-not-found")

@@ -58,6 +58,11 @@ def eventually(what: Callable[[], Any], seconds: float = 60, pause: float = 0.3)
         time.sleep(pause)
 
 
+def of(name: str, kind: str, namespace: str) -> list[Object]:
+    """The job's objects of a kind."""
+    return items(kind, namespace, f"rl.colocated.dev/job={name}")
+
+
 def job(name: str, spec: Object) -> Object:
     return {
         "apiVersion": "rl.colocated.dev/v1alpha1",

@@ -6,14 +6,11 @@ The operator is a process behind a proxy, so that it can be killed at any call, 
 import copy
 import json
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.cluster.chaos import LONG, Chaos, Monotone, has_told, nothing_doubled, record, recovers, undisturbed
 from tests.cluster.kube import (
-    Object,
     apply,
     at_step,
     condition,
@@ -22,6 +19,7 @@ from tests.cluster.kube import (
     items,
     kubectl,
     light_job,
+    of,
     patch,
     reaches,
     status,
@@ -29,7 +27,7 @@ from tests.cluster.kube import (
 from tests.cluster.process import WATCHED, Process
 from tests.cluster.proxy import Call, Fault, Judge
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("steady")]
 CHILDREN = ("jobs", "pods", "configmaps", "services", "persistentvolumeclaims")
 STEADY = "steady"
 """Name of the job that trains through all these tests and must not notice."""
@@ -89,13 +87,8 @@ def life(chaos: Chaos, name: str) -> None:
     done = status(chaos.namespace, name)
     assert [(entry["attempt"], entry["outcome"]) for entry in done["restarts"]] == [(1, "Crash")]
     assert (done["attempt"], done["restartCount"]) == (2, 1)
-    assert len(of(name, "jobs", chaos)) == 2
+    assert len(of(name, "jobs", chaos.namespace)) == 2
     nothing_doubled(chaos.namespace)
-
-
-def of(name: str, kind: str, chaos: Chaos) -> list[Object]:
-    """The job's objects of a kind."""
-    return items(kind, chaos.namespace, f"rl.colocated.dev/job={name}")
 
 
 def test_two_operators_by_mistake(steady: Chaos, tmp_path: Path) -> None:
@@ -171,16 +164,6 @@ def test_crd_upgraded_under_a_running_job(steady: Chaos) -> None:
 # The cluster takes things away
 
 
-@pytest.fixture
-def running(steady: Chaos) -> Iterator[str]:
-    """A job that trains for longer than any of these faults."""
-    name = f"run-{uuid.uuid4().hex[:8]}"
-    apply(steady.namespace, light_job(name, "--steps", "2000", "--step-seconds", "0.2"))
-    at_step(steady.namespace, name, 1)
-    yield name
-    kubectl("delete", "crj", name, "-n", steady.namespace, "--wait=false", "--ignore-not-found")
-
-
 def next_attempt(chaos: Chaos, name: str, fault: str, how: str) -> None:
     """The fault was just now: the next attempt runs, from no earlier step, and the restart is not counted."""
     began, before = time.monotonic(), status(chaos.namespace, name)["progress"]["step"]
@@ -195,14 +178,14 @@ def next_attempt(chaos: Chaos, name: str, fault: str, how: str) -> None:
 
 
 def test_job_deleted_by_hand(chaos: Chaos, running: str) -> None:
-    (job,) = of(running, "jobs", chaos)
+    (job,) = of(running, "jobs", chaos.namespace)
     kubectl("delete", "job", job["metadata"]["name"], "-n", chaos.namespace, "--wait=false")
     next_attempt(chaos, running, "Job deleted by hand", "kubectl delete")
 
 
 def test_delete_that_no_watch_has_told_is_found(chaos: Chaos, running: str) -> None:
     """The Job and its pod are deleted while the watches are away, and the lists afterwards know nothing of them."""
-    (job,) = of(running, "jobs", chaos)
+    (job,) = of(running, "jobs", chaos.namespace)
     chaos.proxy.judge = lambda call: Fault(cut=True)
     chaos.proxy.cut_streams()
     kubectl("delete", "job", job["metadata"]["name"], "-n", chaos.namespace, "--cascade=foreground")
@@ -214,7 +197,7 @@ def test_delete_that_no_watch_has_told_is_found(chaos: Chaos, running: str) -> N
 
 
 def test_node_tainted_and_drained(chaos: Chaos, running: str) -> None:
-    (pod,) = of(running, "pods", chaos)
+    (pod,) = of(running, "pods", chaos.namespace)
     node = pod["spec"]["nodeName"]
     kubectl("taint", "node", node, f"{TAINT}=x:NoExecute")
     try:
@@ -229,22 +212,22 @@ def test_node_tainted_and_drained(chaos: Chaos, running: str) -> None:
 
 def test_queue_suspends_the_child_and_resumes_it(chaos: Chaos, running: str) -> None:
     """As Kueue does: the same attempt goes on, in a new pod."""
-    (job,) = of(running, "jobs", chaos)
-    (pod,) = of(running, "pods", chaos)
+    (job,) = of(running, "jobs", chaos.namespace)
+    (pod,) = of(running, "pods", chaos.namespace)
     change = lambda value: kubectl(  # noqa: E731
         "patch", "job", job["metadata"]["name"], "-n", chaos.namespace, "--type=merge",
         "-p", json.dumps({"spec": {"suspend": value}}),
     )  # fmt: skip
     change(True)
     eventually(lambda: condition(chaos.namespace, running, "Running")["reason"] == "Queued")
-    eventually(lambda: not of(running, "pods", chaos), 150)
+    eventually(lambda: not of(running, "pods", chaos.namespace), 150)
     saved = status(chaos.namespace, running)["checkpoints"]["step"]
     began = time.monotonic()
     change(False)
     eventually(lambda: condition(chaos.namespace, running, "Running")["status"] == "True")
     record("queue suspends and resumes the Job", "spec.suspend of the Job", time.monotonic() - began)
     assert eventually(lambda: status(chaos.namespace, running).get("resumedFromStep")) == saved
-    assert of(running, "pods", chaos)[0]["metadata"]["uid"] != pod["metadata"]["uid"]
+    assert of(running, "pods", chaos.namespace)[0]["metadata"]["uid"] != pod["metadata"]["uid"]
     undisturbed(chaos.namespace, running)
 
 
@@ -252,8 +235,8 @@ QUOTAS = [("count/jobs.batch", "CreateForbidden"), ("pods", "PodsPending")]
 
 
 @pytest.mark.parametrize(("resource", "reason"), QUOTAS if LONG else QUOTAS[:1])
-def test_quota_is_waited_for(steady: Chaos, resource: str, reason: str) -> None:
-    chaos, name = steady, reason.lower()
+def test_quota_is_waited_for(chaos: Chaos, resource: str, reason: str) -> None:
+    name = reason.lower()
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     apply(chaos.namespace, quota | {"spec": {"hard": {resource: "0"}}})
     eventually(lambda: "used" in get("resourcequota", "none", chaos.namespace).get("status", {}))
@@ -273,8 +256,7 @@ def test_quota_is_waited_for(steady: Chaos, resource: str, reason: str) -> None:
 # Deletion
 
 
-def test_job_deleted_in_each_phase_leaves_nothing_and_its_name_is_free(steady: Chaos) -> None:
-    chaos = steady
+def test_job_deleted_in_each_phase_leaves_nothing_and_its_name_is_free(chaos: Chaos) -> None:
     nowhere = {"podTemplate": {"spec": {"nodeSelector": {"nowhere": "true"}}}}
     wanted = {
         "pending": (light_job("pending", checkpoint={"storage": {"claim": "none"}}), "Pending"),
@@ -307,7 +289,7 @@ def test_job_deleted_in_each_phase_leaves_nothing_and_its_name_is_free(steady: C
 def test_job_deleted_while_no_operator_runs(chaos: Chaos, running: str) -> None:
     chaos.operator.kill()
     kubectl("delete", "crj", running, "-n", chaos.namespace, "--timeout=20s")
-    eventually(lambda: not any(of(running, kind, chaos) for kind in ("jobs", "pods", "services")), 60)
+    eventually(lambda: not any(of(running, kind, chaos.namespace) for kind in ("jobs", "pods", "services")), 60)
     chaos.operator.again()
     record("ColocatedRLJob deleted while no operator ran", "SIGKILL, kubectl delete")
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.cluster.chaos import LONG, Chaos, Monotone, nothing_doubled, passing, record, recovers, undisturbed
-from tests.cluster.kube import ROOT, Object, apply, eventually, items, kubectl, light_job, status
+from tests.cluster.kube import ROOT, Object, apply, eventually, items, kubectl, light_job, of, status
 from tests.cluster.proxy import Call, Fault
 
 pytestmark = [
@@ -65,6 +65,7 @@ def test_random_kills_while_twenty_jobs_run(chaos: Chaos) -> None:
         assert ended == list(range(max(1, now["attempt"] - len(ended)), now["attempt"])), (name, now)
         assert crash(names.index(name)) or (now["attempt"], now.get("restartCount", 0)) == (1, 0), (name, now)
     nothing_doubled(chaos.namespace)
+    kubectl("delete", "crj", *names, "-n", chaos.namespace)
 
 
 def crash(number: int) -> tuple[str, ...]:
@@ -79,13 +80,6 @@ def restarts(number: int) -> Object:
 def seen_lately(namespace: str, name: str) -> bool:
     at = status(namespace, name).get("observedAt")
     return at is not None and (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds() < 90
-
-
-@pytest.fixture
-def running(chaos: Chaos) -> str:
-    apply(chaos.namespace, light_job("run", "--steps", "5000", "--step-seconds", "0.5"))
-    recovers(chaos.namespace, "run")
-    return "run"
 
 
 def test_api_server_away_for_two_minutes(chaos: Chaos, running: str) -> None:
@@ -107,7 +101,7 @@ def test_api_server_answers_503_for_two_minutes(chaos: Chaos, running: str) -> N
 
 def test_watches_that_fall_silent(chaos: Chaos, running: str) -> None:
     """The streams stay open and say nothing: what happens meanwhile is found when they are cut."""
-    (pod,) = items("pods", chaos.namespace)
+    (pod,) = of(running, "pods", chaos.namespace)
     chaos.proxy.silence_streams()
     kubectl("delete", "pod", pod["metadata"]["name"], "-n", chaos.namespace, "--wait=false")
     began = time.monotonic()
@@ -158,7 +152,7 @@ def test_kubelet_gone_and_recovery_on_another_node(chaos: Chaos) -> None:
     job["spec"]["runtime"]["podTemplate"]["spec"]["terminationGracePeriodSeconds"] = 5
     apply(chaos.namespace, job)
     recovers(chaos.namespace, "lost")
-    (pod,) = items("pods", chaos.namespace)
+    (pod,) = of("lost", "pods", chaos.namespace)
     with simulated_node("simulated"):
         began = time.monotonic()
         gone = subprocess.Popen([str(ROOT / "localcluster/restart-kubelet"), "200"])
