@@ -88,6 +88,17 @@ def test_defaults_are_no_drift(namespace: str, flags: tuple[str, ...], tmp_path:
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
+def test_server_side_apply_takes_over_from_client_side_apply(namespace: str, tmp_path: Path) -> None:
+    """A tool that began with one and goes on with the other, or another tool, meets no conflict over what is equal."""
+    file = tmp_path / "job.yaml"
+    rewards = [{"name": "reasoning_gym"}, {"function": "code:score", "weight": 0.5}]
+    runtime = {"env": [{"name": "A", "value": "1"}], "envFrom": [{"secretRef": {"name": "s"}}]}
+    file.write_text(yaml.safe_dump(job(changed(GOOD, {"rewards": rewards, "runtime": runtime}), "taken-over")))
+    for flags in [(), ("--server-side",), ("--server-side", "--field-manager=other")]:
+        done = kubectl("apply", "-n", namespace, *flags, "-f", str(file))
+        assert done.returncode == 0, done.stderr
+
+
 def test_nested_defaults_appear(namespace: str) -> None:
     done = kubectl("create", "-n", namespace, "--dry-run=server", "-o", "json", "-f", "-", stdin=job(GOOD))
     spec = json.loads(done.stdout)["spec"]

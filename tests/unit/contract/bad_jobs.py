@@ -51,6 +51,9 @@ BAD_JOBS = [
     BadJob("no-dataset", {"dataset": None}, "give model, dataset and at least one reward", "dataset: missing"),
     BadJob("no-reward", {"rewards": []}, "give model, dataset and at least one reward", "rewards: missing"),
     BadJob("model-source", {"model.source": "Qwen/Qwen2.5-0.5B"}, "use hf://ORGANISATION/NAME", "model.source: 'Qwen"),
+    BadJob("hub-path", {"model.source": "hf://Qwen/Qwen2.5/main"}, "use hf://ORGANISATION/NAME", "model.source: 'hf:"),
+    BadJob("hub-space", {"model.source": "hf://Qwen/Qwen 2.5"}, "use hf://ORGANISATION/NAME", "model.source: 'hf:"),
+    BadJob("hub-slash", {"dataset.source": "hf://openai/"}, "use hf://ORGANISATION/NAME", "dataset.source: 'hf:"),
     BadJob("gym-model", {"model.source": "reasoning-gym://gcd"}, "use hf://ORGANISATION/NAME", "it holds no model"),
     BadJob("data-source", {"dataset.source": "s3://bucket/x"}, "or reasoning-gym://TASK", "dataset.source: 's3://"),
     BadJob(
@@ -100,6 +103,21 @@ BAD_JOBS = [
         {"gpusPerNode": 1, "resources.limits": {"nvidia.com/gpu": 1}},
         "GPUs are set by gpusPerNode",
         "resources.limits: nvidia.com/gpu",
+    ),
+    BadJob(
+        "resource-name",
+        {"gpusPerNode": 1, "resourceName": "cpu"},
+        "resourceName must be an extended resource",
+        "resourceName: cpu is no extended resource",
+    ),
+    BadJob("image", {"runtime.image": "my image:1"}, "image must be a reference", "runtime.image: 'my image:1'"),
+    BadJob("no-image", {"runtime.image": ""}, "image must be a reference", "runtime.image: ''"),
+    BadJob("command", {"runtime.command": [""]}, "command begins with a program", "runtime.command: begins with ''"),
+    BadJob(
+        "no-steps",
+        {"trainer.max_steps": 0},
+        "max_steps must be above 0",
+        "trainer.max_steps: 0 is out of range; use a value above 0",
     ),
     BadJob(
         "tensor-parallel",

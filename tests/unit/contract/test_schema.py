@@ -84,3 +84,9 @@ def test_rules_have_messages_with_a_way_out() -> None:
 def test_status_has_no_defaults() -> None:
     status = root()["properties"]["status"]
     assert [path for path, node in nodes(status, "status") if "default" in node] == []
+
+
+def test_no_item_of_a_list_has_a_default() -> None:
+    """A list that the server fills in is another list than the one that was applied: server-side apply conflicts."""
+    spec = root()["properties"]["spec"]
+    assert [path for path, node in nodes(spec, "spec") if "[]." in path and "default" in node] == []

@@ -111,7 +111,10 @@ class Reward(Contract):
         default=None,
         description="hf://, pvc:// or file:// sequence-classification model that scores prompt + completion.",
     )
-    weight: float = Field(default=1.0, ge=-1000, le=1000, description="Factor in the sum of rewards.")
+    weight: float = Field(
+        # No default in the CRD: what the server adds to an item makes server-side apply conflict over the list.
+        default_factory=lambda: 1.0, ge=-1000, le=1000, description="Factor in the sum of rewards; 1 unless set.",
+    )  # fmt: skip
 
 
 class Lora(Contract):

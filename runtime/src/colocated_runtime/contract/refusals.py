@@ -3,11 +3,13 @@
 All that `rules` says in CEL, for jobs that no API server has seen, and what CEL cannot tell.
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 
 from colocated_runtime.contract import trainer, uris
 from colocated_runtime.contract.batches import batches
-from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward
+from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward, Runtime
+from colocated_runtime.contract.rules import IMAGE, RESOURCE_NAME
 from colocated_runtime.contract.sources import named_sources
 from colocated_runtime.contract.values import quantity_bytes
 
@@ -55,6 +57,11 @@ def _pods(spec: JobSpec) -> Iterator[str]:
         yield f"device.backend: {spec.backend} needs GPUs; set gpusPerNode, or device.backend to cpu"
     if spec.backend == "rocm" and spec.runtime.image is None:
         yield "device.backend: rocm has no image yet; set runtime.image to your own, or use cuda"
+    if not re.fullmatch(RESOURCE_NAME, spec.resource_name):
+        yield (
+            f"resourceName: {spec.resource_name} is no extended resource; use e.g. nvidia.com/gpu, or leave it out for"
+            " a job on CPUs"
+        )
     for part, resources in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
         if spec.resource_name in resources:
             yield f"resources.{part}: {spec.resource_name} is set by gpusPerNode; leave it out of resources"
@@ -64,10 +71,21 @@ def _pods(spec: JobSpec) -> Iterator[str]:
             f"parallelism.tensorParallel: {spec.parallelism.tensor_parallel} does not divide the {spec.ranks_per_node}"
             " ranks of a node; use a divisor of it, or change gpusPerNode"
         )
-    for index, variable in enumerate(spec.runtime.env):
+    yield from _runtime(spec.runtime)
+    yield from _storage(spec)
+
+
+def _runtime(runtime: Runtime) -> Iterator[str]:
+    if runtime.image is not None and not re.fullmatch(IMAGE, runtime.image):
+        yield (
+            f"runtime.image: {runtime.image!r} is no reference; use e.g. registry.example/team/name:tag, or leave it"
+            " out"
+        )
+    if runtime.command and not runtime.command[0].strip():
+        yield f"runtime.command: begins with {runtime.command[0]!r}; begin with a program, or leave it out"
+    for index, variable in enumerate(runtime.env):
         if (variable.value is None) == (variable.value_from is None):
             yield f"runtime.env[{index}]: {variable.name}: give exactly one of value and valueFrom"
-    yield from _storage(spec)
 
 
 def _memory(spec: JobSpec) -> Iterator[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from colocated_runtime.contract.names import NAME_MAX
 from colocated_runtime.contract.options import MINIMUM, OWNED
+from colocated_runtime.contract.uris import REPOSITORY
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,12 @@ READ_BY_RULES = (
 )  # fmt: skip
 """Options whose null is dropped (TRL's default holds), so that the pieces above need not ask for it."""
 
-FETCHED = r"hf://[^/?#]+(/[^/?#]+)?|pvc://[a-z0-9][-a-z0-9.]*(/.*)?|file:///.+"
+FETCHED = rf"hf://{REPOSITORY}|pvc://[a-z0-9][-a-z0-9.]*(/.*)?|file:///.+"
 MODEL_SOURCE = f"^({FETCHED})$"
 DATASET_SOURCE = rf"^({FETCHED}|reasoning-gym://[a-z0-9_]+(\\?.*)?)$"
+RESOURCE_NAME = "[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+"""Of an extended resource: the others are not a device's."""
+IMAGE = "[A-Za-z0-9][A-Za-z0-9_./:@-]*"
 
 
 def exactly_one(*fields: str) -> str:
@@ -153,7 +157,24 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
     "EnvironmentSource": (
         Rule(exactly_one("secretRef", "configMapRef"), "give exactly one of secretRef and configMapRef"),
     ),
+    "Runtime": (
+        Rule(
+            f"!has(self.image) || self.image.matches('^{IMAGE}$')",
+            "image must be a reference, such as registry.example/team/name:tag; leave it out for the operator's own",
+            ".image",
+        ),
+        Rule(
+            "!has(self.command) || size(self.command) == 0 || self.command[0].trim() != ''",
+            "command begins with a program; leave command out to run our worker",
+            ".command",
+        ),
+    ),
     "JobSpec": (
+        Rule(
+            f"self.resourceName.matches('^{RESOURCE_NAME}$')",
+            "resourceName must be an extended resource, such as nvidia.com/gpu; for a job on CPUs leave it out",
+            ".resourceName",
+        ),
         Rule(
             "(has(self.runtime.command) && size(self.runtime.command) > 0)"
             " || (has(self.model) && has(self.dataset) && has(self.rewards) && size(self.rewards) > 0)",
@@ -248,6 +269,11 @@ TRAINER = (
     *(
         Rule(f"!has(self.{name}) || self.{name} >= {least}", f"{name} must be at least {least}", f".{name}")
         for name, least in MINIMUM.items()
+    ),
+    Rule(
+        "!has(self.max_steps) || self.max_steps > 0 || self.max_steps == -1",
+        "max_steps must be above 0; leave it out to train num_train_epochs",
+        ".max_steps",
     ),
 )
 """On the node `spec.trainer`."""

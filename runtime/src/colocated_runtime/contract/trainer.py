@@ -41,6 +41,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {
     "min_p": (lambda value: 0 <= value <= 1, "between 0 and 1"),
     "top_k": (lambda value: value >= -1, "at least 1, or 0 for all tokens"),
     "repetition_penalty": (lambda value: value > 0, "above 0"),
+    "max_steps": (lambda value: value > 0 or value == -1, "above 0, or leave it out to train num_train_epochs"),
     "warmup_steps": (lambda value: value >= 0, "at least 0"),
     "top_entropy_quantile": (lambda value: 0 <= value <= 1, "between 0 and 1"),
     "learning_rate": (lambda value: 0 <= value < math.inf, "at least 0"),

@@ -1,11 +1,14 @@
 """Where a model or a dataset comes from: hf://, pvc://, file:// and reasoning-gym:// URIs."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from colocated_runtime.contract import names
 
+REPOSITORY = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?"
+"""NAME or ORGANISATION/NAME of a model hub; for Python and for CEL."""
 Scheme = Literal["hf", "pvc", "file", "reasoning-gym"]
 
 
@@ -33,10 +36,8 @@ def parse(uri: str) -> Source:
     parts = urlsplit(uri)
     path = parts.path
     match parts.scheme:
-        case "hf" if parts.netloc and path.strip("/"):
-            return Source("hf", f"{parts.netloc}/{path.strip('/')}")
-        case "hf" if parts.netloc:
-            return Source("hf", parts.netloc)
+        case "hf" if re.fullmatch(REPOSITORY, parts.netloc + path):
+            return Source("hf", parts.netloc + path)
         case "pvc" if parts.netloc and ".." not in path.split("/"):
             return Source("pvc", parts.netloc, path.strip("/"))
         case "file" if not parts.netloc and path.startswith("/"):
