@@ -14,7 +14,7 @@ from colocated_operator.settings import Settings
 from colocated_operator.status import conditions
 from colocated_operator.status.accuracy import accuracy_facts
 from colocated_operator.status.conditions import Fact, stamp
-from colocated_operator.status.reported import report_facts, with_reports
+from colocated_operator.status.reported import progress, report_facts, with_reports
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.contract.report import Report
@@ -101,7 +101,9 @@ def known_status(observation: Observation) -> JobStatus:
     if newest.attempt > status.attempt or (newest.live and newest.attempt < status.attempt):
         changes["attempt"] = newest.attempt
         changes["memory"] = status.memory.model_copy(update={"pressure_events": 0})
-        changes["resumed_from_step"] = status.checkpoints.step or None  # until its own report says it
+        # Until its own report says it:
+        changes["resumed_from_step"] = status.checkpoints.step or None
+        changes["progress"] = progress(status.checkpoints.step, status.progress.total_steps)
     return status.model_copy(update=changes)
 
 

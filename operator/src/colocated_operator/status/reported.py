@@ -46,7 +46,8 @@ def with_reports(status: JobStatus, reports: Sequence[Report], keep: int) -> Job
         "evaluations": _evaluations(status.evaluations, first),
     }
     if first.progress.total_steps:
-        changes["progress"] = progress(first)
+        seen = first.progress
+        changes["progress"] = progress(seen.step, seen.total_steps, seen.eta_seconds)
     if first.metrics:
         changes["metrics"] = {name: short(value) for name, value in list(first.metrics.items())[:64]}
     if first.throughput:
@@ -58,14 +59,12 @@ def with_reports(status: JobStatus, reports: Sequence[Report], keep: int) -> Job
     return status.model_copy(update=changes)
 
 
-def progress(report: Report) -> ProgressStatus:
-    """Steps, percent and the time left."""
-    done, total = report.progress.step, report.progress.total_steps
-    eta = report.progress.eta_seconds
+def progress(done: int, total: int, eta: float | None = None) -> ProgressStatus:
+    """Steps done and in all (0: not known), and the seconds left."""
     return ProgressStatus(
         step=done,
         total_steps=total,
-        percent=min(100, 100 * done // total),
+        percent=min(100, 100 * done // total) if total else 0,
         eta_seconds=round(eta) if eta is not None else None,
     )
 

@@ -70,6 +70,17 @@ def test_crash_is_followed_by_a_counted_attempt_after_the_backoff() -> None:
     assert len(life.status["restarts"]) == 1
 
 
+def test_next_attempt_begins_where_it_can_resume_not_where_the_last_one_was() -> None:
+    life = Life(spec(restart={"maxRestarts": 2, "backoffSeconds": 0}))
+    life.passes(2)
+    life.runs(step=4)
+    life.runs(step=7, checkpoints=[])
+    life.ends(1, Outcome.CRASH, step=7, checkpoints=[])
+    life.passes(4)
+    assert (life.status["attempt"], life.status["phase"]) == (2, "Starting")
+    assert (life.status["progress"]["step"], life.status["progress"]["percent"]) == (4, 40)
+
+
 def test_counted_restarts_end_at_the_limit() -> None:
     life = Life(spec(restart={"maxRestarts": 2, "backoffSeconds": 0}))
     for attempt in (1, 2, 3):
