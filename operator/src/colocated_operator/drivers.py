@@ -26,6 +26,7 @@ log = structlog.get_logger()
 
 BUSY_SECONDS = 2.0
 """Between passes while pods report."""
+BUSY = ("Starting", "Running", "Restarting", "Suspending")
 IDLE_SECONDS = 60.0
 LONGEST_BACKOFF_SECONDS = 60.0
 LONGEST_CREATE_PAUSE_SECONDS = 30.0
@@ -108,7 +109,7 @@ class Driver:
             await self._delete(observation, action)
         await self._post(observation, decision)
         self.world.store.forget(self.uid, before=decision.status.attempt - 1)
-        busy = bool(decision.actions) or decision.status.phase in ("Starting", "Running", "Restarting")
+        busy = bool(decision.actions) or decision.status.phase in BUSY
         pause = min(BUSY_SECONDS if busy else IDLE_SECONDS, late or IDLE_SECONDS)
         return max(0.05, min(pause, IDLE_SECONDS if decision.again_in is None else decision.again_in))
 

@@ -85,8 +85,11 @@ def suspending(s: Situation, child: ChildJob) -> Decision:
     """Delete the Job: its pods save and leave. The child's own `suspend` is Kueue's, never ours."""
     if not child.gone or not s.pods_over:
         deletes = () if child.deleting or child.gone else (DeleteJob(child.name),)
-        facts = conditions.reconciling(SUSPENDING, "pods save and end")
-        decision = with_status(s, s.status.phase, facts | {"Suspended": Fact("False", SUSPENDING)})
+        deadlines = [pod.deadline for pod in s.observation.pods_of(s.attempt) if pod.deadline and not pod.terminal]
+        until = f", by {conditions.stamp(max(deadlines))} at the latest" if deadlines else ""
+        message = f"pods save and end{until}"
+        facts = conditions.reconciling(SUSPENDING, message)
+        decision = with_status(s, SUSPENDING, facts | {"Suspended": Fact("False", SUSPENDING, message)})
         return replace(decision, actions=deletes)
     return _suspended(s)
 

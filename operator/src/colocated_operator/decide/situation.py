@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -20,8 +20,8 @@ from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.contract.report import Report
 from colocated_runtime.contract.status import JobPhase, JobStatus
 
-SUSPENDING = "Suspending"
-"""Reason of Suspended=False while the pods save and end."""
+SUSPENDING: Literal["Suspending"] = "Suspending"
+"""Phase, and reason of Suspended=False, while the pods save and end."""
 RESUMED = "Resumed"
 """Reason of Suspended=False from the end of a suspension until the next attempt's Job exists."""
 

@@ -21,7 +21,9 @@ def _is_time(text: str) -> str:
 Time = Annotated[str, StringConstraints(max_length=40), AfterValidator(_is_time)]
 """RFC 3339, UTC."""
 
-JobPhase = Literal["Pending", "Planning", "Starting", "Running", "Restarting", "Suspended", "Complete", "Failed"]
+JobPhase = Literal[
+    "Pending", "Planning", "Starting", "Running", "Restarting", "Suspending", "Suspended", "Complete", "Failed"
+]  # fmt: skip
 
 
 class Condition(Message):

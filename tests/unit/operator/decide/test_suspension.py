@@ -1,6 +1,8 @@
 """Suspension and resumption: no restart, and no number twice."""
 
-from tests.unit.operator.cluster import Life, pod, spec
+from datetime import timedelta
+
+from tests.unit.operator.cluster import START, Life, pod, spec
 
 from colocated_operator.decide import DeleteJob
 from colocated_operator.observe import Obstacle, Trace
@@ -13,7 +15,13 @@ def test_suspend_deletes_the_job_and_resume_goes_on_uncounted() -> None:
     life.runs(step=3)
     life.spec = spec(suspend=True)
     assert life.one_pass().actions == (DeleteJob("job-abcde-1"),)
+    assert life.status["phase"] == "Suspending", "at once, while the pod still saves"
     assert life.condition("Reconciling")["reason"] == "Suspending"
+    life.put_pod(pod(1, deadline=START + timedelta(seconds=90)))
+    life.one_pass()
+    told = life.condition("Suspended")
+    assert (told["status"], told["reason"]) == ("False", "Suspending")
+    assert told["message"] == "pods save and end, by 2026-01-01T00:01:30Z at the latest"
     life.put_pod(pod(1, gone=True))
     life.one_pass()
     assert life.status["phase"] == "Suspended"
@@ -30,7 +38,7 @@ def test_resume_before_the_pods_have_ended_is_no_restart() -> None:
     life.runs(step=3)
     life.spec = spec(suspend=True)
     life.one_pass()
-    assert life.status["phase"] == "Running", "the pod still saves"
+    assert life.status["phase"] == "Suspending"
     life.spec = spec()
     life.one_pass()
     life.put_pod(pod(1, gone=True))
