@@ -2,9 +2,10 @@
 
     python benchmarks/memory_peaks.py OUT_DIR [CASE ...] [--plan-only]
 
-Prints a Markdown table: GiB of the whole device at the peak of each phase, as planned / as seen. Weights are random and
-completions run to their full length, so that both sides speak of the same job. A case ends with its second step:
-nothing is saved, except where its name says so. Exit code 1 if a case did not come that far.
+Prints a Markdown table: GiB of the whole device at the peak of each phase, as planned / as seen. What was seen goes
+to OUT_DIR/memory_peaks.jsonl as well, a line a case; those kept in benchmarks/results are in docs/memory.md. Weights
+are random and completions run to their full length, so that both sides speak of the same job. A case ends with its
+second step: nothing is saved, except where its name says so. Exit code 1 if a case did not come that far.
 """
 
 import argparse
@@ -25,7 +26,6 @@ from colocated_runtime.contract.report import Phase, RankState
 from colocated_runtime.planner.devices import hardware_of
 from colocated_runtime.planner.plan import make_plan
 from colocated_runtime.planner.shapes import shape_of_config
-from colocated_runtime.planner.workload import Lengths
 
 ROOT = Path(__file__).parents[1]
 GIB = 2**30
@@ -112,13 +112,12 @@ def write_inputs(models: Path, wanted: set[str]) -> None:
 
 
 def planned(name: str, models: Path, device_bytes: int, product: str) -> Plan:
-    """The plan for this very device."""
+    """What the launcher plans in front of this device. It does not know the prompts' lengths either."""
     job = JobSpec.model_validate(spec(name, models) | {"device": {"product": product, "memory": str(device_bytes)}})
     hardware = hardware_of(job)
     assert hardware is not None
     shape = shape_of_config(SHAPES[CASES[name]["model"]])
-    lengths = Lengths(PROMPT_TOKENS, job.trainer["max_completion_length"])
-    return make_plan(job, shape, replace(hardware, device_bytes=device_bytes), lengths=lengths)
+    return make_plan(job, shape, replace(hardware, device_bytes=device_bytes))
 
 
 def measured(name: str, out: Path, models: Path) -> RankState | None:
@@ -166,6 +165,21 @@ def _wait(process: "subprocess.Popen[bytes]", storage: Path, saves: bool) -> Ran
     return None
 
 
+def line(name: str, device_bytes: int, state: RankState) -> dict[str, Any]:
+    """What is kept of a case: GiB by phase, seconds of a step."""
+    import torch
+    import transformers
+    import trl
+    import vllm
+
+    return {
+        "case": name, "device": torch.cuda.get_device_name(), "deviceBytes": device_bytes,
+        "versions": {module.__name__: module.__version__ for module in (torch, vllm, trl, transformers)},
+        "seen": {phase.value: round(peak.device_bytes / GIB, 1) for phase, peak in state.peaks.items()},
+        "stepSeconds": state.metrics.get("step_time"),
+    }  # fmt: skip
+
+
 def row(name: str, plan: Plan, state: RankState | None) -> str:
     """One line of the table."""
     cells = []
@@ -202,6 +216,9 @@ def main() -> int:
         plan = planned(name, models, total, product)
         state = None if options.plan_only else measured(name, options.out, models)
         complete = complete and (options.plan_only or state is not None)
+        if state is not None:
+            with (options.out / "memory_peaks.jsonl").open("a") as kept:
+                kept.write(json.dumps(line(name, total, state)) + "\n")
         print(row(name, plan, state), flush=True)
     return 0 if complete else 1
 

@@ -4,16 +4,20 @@ fit on how many devices.
     python benchmarks/plan_table.py            prints them
     python benchmarks/plan_table.py --write    puts them into docs/memory.md
 
-Nothing runs: the measured figures are given, and sharding is not used by the runtime yet.
+Nothing runs: the measured figures are given, those of the worker by what `memory_peaks.py` left in benchmarks/results.
+Sharding is not used by the runtime yet.
 """
 
 import argparse
+import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from colocated_runtime.contract.job import JobSpec, Lora
+from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.devices import GIB, hardware_of
 from colocated_runtime.planner.items import total
@@ -29,7 +33,11 @@ from colocated_runtime.planner.search import Candidate, Given, best, given, sear
 from colocated_runtime.planner.shapes import Shape
 from colocated_runtime.planner.workload import Lengths, Workload, workload
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "memory.md"
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parent / "docs" / "memory.md"
+sys.path.insert(0, str(HERE))
+
+import memory_peaks  # noqa: E402
 
 
 class Measured(NamedTuple):
@@ -39,7 +47,7 @@ class Measured(NamedTuple):
     shape: Shape
     memory: dict[str, Any]
     trainer: dict[str, Any]
-    rollout: float | None
+    rollout: float
     train: float
 
 
@@ -50,7 +58,7 @@ def trained(rows: int) -> dict[str, Any]:
 MEASURED = [
     Measured("1.5 B, 0.3, awake", QWEN2_5_1_5B, {"gpuMemoryUtilization": 0.3, "sleepLevel": 0}, trained(8), 57.2, 57.2),
     Measured("1.5 B, 0.3, asleep", QWEN2_5_1_5B, {"gpuMemoryUtilization": 0.3}, trained(8), 53.9, 16.3),
-    Measured("7 B, 0.5, awake", QWEN2_5_7B, {"gpuMemoryUtilization": 0.5, "sleepLevel": 0}, trained(8), None, 132.4),
+    Measured("7 B, 0.5, awake", QWEN2_5_7B, {"gpuMemoryUtilization": 0.5, "sleepLevel": 0}, trained(8), 132.4, 132.4),
     Measured("7 B, 0.5, asleep", QWEN2_5_7B, {"gpuMemoryUtilization": 0.5}, trained(8), 116.0, 63.8),
     Measured("7 B, 0.3, asleep, micro-batch 32", QWEN2_5_7B, {"gpuMemoryUtilization": 0.3}, trained(32), 96.6, 69.2),
 ]
@@ -92,7 +100,24 @@ def measured_table() -> Iterator[str]:
         spec, made = job(case.shape, "NVIDIA-H200", Lengths(64, 512), **fields)
         found = best(search(made, given(spec, case.shape)))
         rollout, train = (total(found.device_items(phase)) / GIB for phase in (Phase.ROLLOUT, Phase.TRAIN))
-        yield f"| {case.name} | {case.rollout or '-'} | {rollout:.1f} | {case.train} | {train:.1f} |"
+        yield f"| {case.name} | {case.rollout} | {rollout:.1f} | {case.train} | {train:.1f} |"
+
+
+def worker_table() -> Iterator[str]:
+    """Lines of Markdown: the worker's own runs."""
+    yield "| run | rollout measured | planned | training measured | planned |"
+    yield "|---|---|---|---|---|"
+    for text in (HERE / "results" / "memory_peaks.jsonl").read_text().splitlines():
+        run = json.loads(text)
+        plan = memory_peaks.planned(run["case"], HERE, run["deviceBytes"], run["device"].replace(" ", "-"))
+        cells = [str(run["seen"][phase.value]) + f" | {gib(plan, phase):.1f}" for phase in (Phase.ROLLOUT, Phase.TRAIN)]
+        yield f"| {run['case']} | {' | '.join(cells)} |"
+
+
+def gib(plan: Plan, phase: Phase) -> float:
+    found = plan.phase(phase)
+    assert found is not None
+    return found.device_bytes / GIB
 
 
 def large_models_table() -> Iterator[str]:
@@ -129,7 +154,7 @@ def cell(found: Candidate) -> str:
     return f"{words}, host {host / GIB:.0f} GiB" if found.job.optimizer_on_host else words
 
 
-TABLES = {"measured": measured_table, "large models": large_models_table}
+TABLES = {"measured": measured_table, "worker": worker_table, "large models": large_models_table}
 
 
 def written(document: str) -> str:

@@ -139,6 +139,7 @@ class Engine:
 
     def sync_weights(self) -> None:
         """Give the engine the trainer's present weights, in one call, and forget what it cached under the old ones."""
+        self._make_room()
         with self._phases(Phase.SYNC):
             self._wake("weights")
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
@@ -186,6 +187,7 @@ class Engine:
         if not self._fresh:
             self.sync_weights()
         sizes, everything = self._gathered(prompts)
+        self._make_room()
         self._wake("kv_cache")
         requests = [{"prompt_token_ids": ids} for ids in everything]
         outputs = self._run(self.llm.enqueue(requests, sampling_params=params, use_tqdm=False))
@@ -235,13 +237,18 @@ class Engine:
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return policy_weights(self._model)
 
+    def _make_room(self) -> None:
+        """Empty torch's cache for what is woken next; what was in it belongs to the present phase's peak."""
+        if self._settings.sleep_level > 0:
+            torch.cuda.empty_cache()
+            self._phases.sample()
+
     def _wake(self, part: str) -> None:
         """Map the memory of `part`: weights first, always; the cache alone would be woken over unmapped weights."""
         if self._settings.sleep_level == 0:
             return
         if part == "weights" and self._awake:
             return
-        torch.cuda.empty_cache()
         self.llm.wake_up(tags=[part])
         self._awake = True
 
