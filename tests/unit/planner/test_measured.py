@@ -63,7 +63,9 @@ def test_peaks_of_a_step_that_recomputes_nothing() -> None:
     assert hardware is not None
     made = workload(spec, QWEN2_5_7B, hardware, SHORT)
     found = phases(parts(fixed(made), 16, "none"), 2, "none")
-    assert device_total(found[Phase.TRAIN], 0) / GIB == pytest.approx(119.3, rel=WITHIN)
+    train = device_total(found[Phase.TRAIN], 0) / GIB
+    assert train == pytest.approx(119.3, rel=WITHIN)
+    assert train == pytest.approx(125.5, rel=WITHIN), "with lengths from 64 to 4096"
     cache = int(0.3 * hardware.device_bytes) - sum(
         item.bytes for item in found[Phase.ROLLOUT].device if item.name.startswith(("engine", "cudaGraphs"))
     )
