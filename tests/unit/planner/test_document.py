@@ -1,4 +1,4 @@
-"""docs/memory.md: its tables are what the script prints, and every item of a plan is explained there."""
+"""docs/memory.md explains every item of a plan; its tables and performance.md's are what the scripts print."""
 
 import importlib.util
 from pathlib import Path
@@ -22,9 +22,11 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def test_the_tables_are_what_the_script_prints() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert script("plan_table").written(text) == text
+@pytest.mark.parametrize("name", ["plan_table", "performance_table"])
+def test_the_tables_are_what_the_scripts_print(name: str) -> None:
+    made = script(name)
+    text = made.DOCUMENT.read_text(encoding="utf-8")
+    assert made.written(text) == text
 
 
 @pytest.mark.parametrize(

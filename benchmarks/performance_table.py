@@ -1,0 +1,105 @@
+"""The tables of docs/performance.md, from what `step_time.py` measured: a line a side in results/step_time.jsonl.
+
+python benchmarks/performance_table.py            prints them
+python benchmarks/performance_table.py --write    puts them into docs/performance.md
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parent / "docs" / "performance.md"
+PROMPT, WARM_UP = 64, 64
+"""Tokens, as in step_time.py."""
+PARAMETERS, LAYERS, QUERY, KEY_VALUE = 7_615_616_512, 28, 28 * 128, 2 * 4 * 128
+"""Of Qwen2.5-7B."""
+BANDWIDTH, FLOPS = 4.3e12, 790e12
+"""Bytes and 16-bit operations a second that an H200 was seen to reach."""
+SPANS = {
+    "generation": ("decode",),
+    "waking, sleeping, host work of generation": ("switch",),
+    "weight sync": ("sync",),
+    "scoring, rewards": ("score", "rewards"),
+    "forward and backward": ("train",),
+    "optimizer": ("optimizer",),
+    "whole step": ("step",),
+}
+
+
+def completions(case: dict[str, Any], steps: int) -> list[list[int]]:
+    """Tokens of each completion of the measured steps; the draws of step_time.py, the first step's left out."""
+    low, _, high = case["tokens"].partition("-")
+    draw = random.Random(7)  # noqa: S311
+    every = [[draw.randint(int(low), int(high or low)) for _ in range(case["completions"])] for _ in range(steps)]
+    return every[1:]
+
+
+def floors(case: dict[str, Any], steps: int) -> dict[str, float]:
+    """Seconds below which a phase cannot come on this device, mean of the measured steps.
+
+    Generation: each decode step reads the weights and the keys and values of what is still unfinished. Training: six
+    operations for each parameter and token, and causal attention's, forwards and twice that backwards.
+    """
+    decode = train = 0.0
+    found = completions(case, steps)
+    for lengths in found:
+        for position in range(max(lengths)):
+            alive = sum(length > position for length in lengths)
+            read = alive * (PROMPT + position) * LAYERS * KEY_VALUE * 2
+            decode += (PARAMETERS * 2 + read) / BANDWIDTH
+        sizes = [PROMPT + length for length in lengths]
+        attention = sum(3 * 2 * size**2 * LAYERS * QUERY for size in sizes)
+        train += (6 * PARAMETERS * sum(sizes) + attention) / FLOPS
+    return {"generation": decode / len(found), "forward and backward": train / len(found)}
+
+
+def case_table(trl: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
+    """Lines of Markdown for one case."""
+    case, least = ours["case"], floors(ours["case"], len(ours["steps"]))
+    yield f"### {case['completions']} completions of {case['tokens']} tokens"
+    yield "| seconds | TRL | colocated-rl | ratio | floor |"
+    yield "|---|---|---|---|---|"
+    for name, spans in SPANS.items():
+        one, other = (sum(side["median"].get(span, 0.0) for span in spans) for side in (trl, ours))
+        floor = f"{least[name]:.1f}" if name in least else ""
+        bold = "**" if name == "whole step" else ""
+        yield f"| {name} | {one:.2f} | {other:.2f} | {bold}{one / other:.2f}{bold} | {floor} |"
+    peaks = (max(side["peak_gib"].values()) for side in (trl, ours))
+    yield f"| highest peak, GiB | {' | '.join(f'{peak:.1f}' for peak in peaks)} | | |"
+    yield ""
+
+
+def tables() -> Iterator[str]:
+    """Of every case of which both sides are there, in the order of the file."""
+    sides: dict[str, dict[str, Any]] = {}
+    for text in (HERE / "results" / "step_time.jsonl").read_text().splitlines():
+        run = json.loads(text)
+        sides.setdefault(json.dumps(run["case"]), {})[run["side"]] = run
+    for found in sides.values():
+        if len(found) == 2:
+            yield from case_table(found["trl"], found["ours"])
+
+
+def written(document: str) -> str:
+    """`document` with the tables in their place."""
+    begin, end = "<!-- tables -->\n", "<!-- end of tables -->\n"
+    before, _, rest = document.partition(begin)
+    _, _, after = rest.partition(end)
+    return before + begin + "\n".join(tables()) + "\n" + end + after
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    if parser.parse_args().write:
+        DOCUMENT.write_text(written(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        print("\n".join(tables()))
+
+
+if __name__ == "__main__":
+    main()
