@@ -20,6 +20,7 @@ from colocated_runtime.contract.plan import Plan
 
 SMALL = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1000}  # fmt: skip
+HEADS = {"gpusPerNode": 4, "parallelism.tensorParallel": 4}
 GPU = {"gpusPerNode": 1, "device.memory": "80Gi"}
 
 
@@ -88,6 +89,9 @@ def test_config_json_stands_in_for_a_model_that_nobody_knows(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(json.dumps(SMALL))
     assert colocated("plan", job(tmp_path, unknown)).exit_code == 2
     assert colocated("plan", job(tmp_path, unknown), "--config", tmp_path / "config.json").exit_code == 0
+    divided = colocated("plan", job(tmp_path, unknown | HEADS | {"gpusPerNode": 8, "parallelism.tensorParallel": 8}),
+                        "--config", tmp_path / "config.json")  # fmt: skip
+    assert "tensorParallel: 8 does not divide the model's 4 attention heads" in divided.stderr
     local = GPU | {"model.source": f"file://{tmp_path}"}
     assert colocated("plan", job(tmp_path, local)).exit_code == 0
 
@@ -104,6 +108,9 @@ def test_config_json_stands_in_for_a_model_that_nobody_knows(tmp_path: Path) -> 
         (GPU | {"runtime.command": ["true"]}, (), "a program of its own"),
         (GPU | {"trainer.num_generations": 7}, (), "trainer.num_generations: 7"),
         (GPU | {"gpuPerNode": 1}, (), "did you mean gpusPerNode?"),
+        (GPU | HEADS, (), "spec.parallelism.tensorParallel: 4 does not divide the model's 14 attention heads"),
+        (HEADS | {"gpusPerNode": None, "processesPerNode": 4}, (), "4 does not divide the model's 14 attention heads"),
+        (GPU | {"trainer.max_completion_length": 32_768}, (), "spec.trainer.max_completion_length: 32768 leaves no"),
     ],
 )
 def test_a_mistake_is_exit_code_2_and_one_message(
@@ -148,6 +155,7 @@ def test_a_job_without_a_claim_has_none(tmp_path: Path) -> None:
         ({"runtime.image": "i", "runtime.podTemplate": {"metadata": {"labels": [1]}}}, "podTemplate"),
         ({"runtime.image": "i", "trainer.num_generations": 7}, "trainer.num_generations: 7"),
         (GPU | {"runtime.image": "i", "device.memory": "2Gi"}, "nothing would be created: "),
+        (GPU | HEADS | {"runtime.image": "i"}, "spec.parallelism.tensorParallel: 4 does not divide"),
     ],
 )
 def test_what_cannot_be_rendered(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

@@ -107,13 +107,11 @@ def test_rocm_needs_an_own_image() -> None:
     assert said(**changes, runtime__image="example.org/rocm:1") == []
 
 
-def test_tensor_parallel_divides_the_attention_heads() -> None:
+def test_a_dense_model_has_no_router() -> None:
     shape = {
         "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2,
         "intermediate_size": 128, "vocab_size": 1000,
     }  # fmt: skip
-    (message,) = said(gpusPerNode=4, parallelism__tensorParallel=4, model__shape=shape)
-    assert "6 attention heads" in message
     (message,) = said(model__shape=shape, trainer__router_aux_loss_coef=0.01)
     assert "no experts" in message
 

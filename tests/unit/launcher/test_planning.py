@@ -74,6 +74,14 @@ def test_a_downloaded_model_is_found_where_the_launcher_put_it(pod: Any, gpu_att
     assert plan.verified
 
 
+def test_what_the_model_cannot_have_ends_the_attempt(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
+    attempt = gpu_attempt(gpus_per_node=4, parallelism={"tensor_parallel": 4})
+    _, ending = planning.plan_here(attempt, tmp_path / "sources.json")
+    assert ending
+    assert ending.outcome is Outcome.BAD_PLAN
+    assert ending.message.startswith("parallelism.tensorParallel: 4 does not divide the model's 14 attention heads")
+
+
 def test_what_does_not_fit_ends_the_attempt(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
     plan, ending = planning.plan_here(gpu_attempt(HUGE), tmp_path / "sources.json")
     assert ending

@@ -53,6 +53,15 @@ def test_a_job_that_cannot_fit_gets_no_pod_and_a_change_of_its_spec_mends_it() -
     assert plan_of(life).fits
 
 
+@pytest.mark.parametrize("gpus", [{"gpusPerNode": 4}, {"gpusPerNode": None, "processesPerNode": 4}], ids=["gpu", "cpu"])
+def test_what_the_model_cannot_have_gets_no_pod(gpus: dict[str, Any]) -> None:
+    life = Life(changed(GOOD, gpus | {"parallelism.tensorParallel": 4}))
+    assert life.one_pass().actions == ()
+    assert life.status["phase"] == "Failed"
+    assert life.condition("Stalled")["reason"] == Outcome.BAD_PLAN.value
+    assert life.condition("Stalled")["message"].startswith("spec.parallelism.tensorParallel: 4 does not divide the")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -1,5 +1,6 @@
 """Shapes: parameter counts as published, config.json files good and bad."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,7 +75,35 @@ def test_parameters_are_those_published(name: str, parameters: int) -> None:
 
 def test_every_shape_of_the_table_is_checked() -> None:
     checked = {known_shape(name) for name in PUBLISHED}
-    assert set(SHAPES.values()) == checked
+    assert {replace(shape, max_position_embeddings=None) for shape in SHAPES.values()} == {
+        replace(shape, max_position_embeddings=None) for shape in checked if shape
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("Qwen/Qwen2.5-7B", 131_072),
+        ("Qwen/Qwen2.5-7B-Instruct", 32_768),
+        ("Qwen/Qwen2.5-3B", 32_768),
+        ("Qwen/Qwen2.5-Math-7B", 4096),
+        ("Qwen/Qwen3-4B-Base", 32_768),
+        ("Qwen/Qwen3-4B", 40_960),
+        ("meta-llama/Meta-Llama-3-8B", 8192),
+        ("meta-llama/Llama-3.1-8B", 131_072),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-14B", 131_072),
+    ],
+)
+def test_the_longest_sequence_of_models_of_one_shape(name: str, tokens: int) -> None:
+    found = known_shape(name)
+    assert found is not None
+    assert found.max_position_embeddings == tokens
+
+
+def test_scaled_positions_are_not_guessed() -> None:
+    for scaling in ({"type": "yarn", "factor": 4.0}, {"rope_type": "dynamic", "factor": 2.0}):
+        assert shape_of_config({**QWEN_7B, "rope_scaling": scaling}).max_position_embeddings is None
+    assert shape_of_config({**QWEN_7B, "rope_parameters": {"rope_type": "default"}}).max_position_embeddings == 32_768
 
 
 @pytest.mark.parametrize(("name", "size"), CACHE_BYTES.items())

@@ -1,26 +1,22 @@
 """`colocated plan`: the memory plan of a job, before anything runs."""
 
-import json
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
 from rich.console import Console
 
 from colocated_operator.cli.document import Document, Mistakes, read
+from colocated_operator.cli.model import refuse
 from colocated_operator.cli.picture import picture
 from colocated_operator.cli.plan_view import plan_view
-from colocated_runtime.contract import uris
-from colocated_runtime.contract.job import JobSpec, Model
+from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
-from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.contract.values import quantity_text
 from colocated_runtime.planner.devices import Hardware, hardware_of
 from colocated_runtime.planner.plan import make_plan
-from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
 
 DOES_NOT_FIT = 1
 USAGE = 2
@@ -68,14 +64,17 @@ def plan(
 
 def _plan(file: Path, document: Document, config: Path | None, memory: str | None, product: str | None) -> Plan:
     spec = _on_device(document.spec, memory, product)
-    found = refusals(spec)
-    if found:
-        raise Mistakes(*(f"{file}: spec.{line}" for line in found))
+    shape = refuse(file, spec, config)
     if spec.runtime.command or spec.model is None:
         raise Mistakes(f"{file}: spec.runtime.command runs a program of its own, whose memory is not known here")
     if spec.backend == "cpu":
         raise Mistakes(f"{file}: spec.gpusPerNode: {spec.gpus_per_node}: on CPUs there is no GPU memory to plan")
-    return make_plan(spec, _shape(file, spec.model, config), _hardware(file, spec))
+    if shape is None:
+        raise Mistakes(
+            f"{file}: spec.model.source: {spec.model.source} is no model whose sizes are known here; give its"
+            " config.json by --config, or the sizes as spec.model.shape"
+        )
+    return make_plan(spec, shape, _hardware(file, spec))
 
 
 def _on_device(spec: JobSpec, memory: str | None, product: str | None) -> JobSpec:
@@ -88,46 +87,6 @@ def _on_device(spec: JobSpec, memory: str | None, product: str | None) -> JobSpe
         raise Mistakes(f"--device-memory: {error}") from error
     device = spec.device.model_copy(update={"memory": said, "product": product or spec.device.product})
     return spec.model_copy(update={"device": device})
-
-
-def _shape(file: Path, model: Model, config: Path | None) -> Shape:
-    """The model's, from --config, from its own directory on this machine, or from what the spec says of it."""
-    path = config or _local_config(model)
-    try:
-        if path:
-            return shape_of_config(_config(path))
-        shape = shape_of(model)
-    except OSError as error:
-        raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise Mistakes(f"{path or f'{file}: spec.model.shape'}: {error}") from error
-    if shape is None:
-        raise Mistakes(
-            f"{file}: spec.model.source: {model.source} is no model whose sizes are known here; give its config.json by"
-            " --config, or the sizes as spec.model.shape"
-        )
-    return shape
-
-
-def _config(path: Path) -> dict[str, Any]:
-    """Raise ValueError where the file is no config.json."""
-    try:
-        found = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"holds {type(found).__name__} where a model's config.json has an object")  # noqa: TRY004
-    return found
-
-
-def _local_config(model: Model) -> Path | None:
-    source = uris.parse(model.source)
-    if source.scheme != "file":
-        return None
-    path = Path(source.path) / "config.json"
-    with suppress(OSError):  # such as a name that is too long
-        return path if path.exists() else None
-    return None
 
 
 def _hardware(file: Path, spec: JobSpec) -> Hardware:

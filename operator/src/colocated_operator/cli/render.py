@@ -7,11 +7,11 @@ import typer
 import yaml
 
 from colocated_operator.cli.document import Document, Mistakes, read
+from colocated_operator.cli.model import refuse
 from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.policies.planning import planned
 from colocated_operator.settings import Settings
 from colocated_runtime.contract import grace
-from colocated_runtime.contract.refusals import refusals
 
 USAGE = 2
 UID = "00000000-0000-0000-0000-000000000000"
@@ -42,15 +42,10 @@ def render(
 def rendered(file: Path, document: Document, image: str | None) -> list[dict[str, Any]]:
     """The objects in the order in which they are created. Raise Mistakes."""
     spec = document.spec
-    found = refusals(spec)
-    if found:
-        raise Mistakes(*(f"{file}: spec.{line}" for line in found))
+    refuse(file, spec)
     if not (spec.runtime.image or image):
         raise Mistakes(f"{file}: spec.runtime.image: not said; give the operator's by --image, or set it in the file")
-    try:
-        memory_plan = planned(spec)
-    except ValueError as error:
-        raise Mistakes(f"{file}: spec.model.shape: {error}") from error
+    memory_plan = planned(spec)
     if memory_plan and not memory_plan.fits:
         raise Mistakes(f"{file}: nothing would be created: {memory_plan.refusal}")
     plan = AttemptPlan(

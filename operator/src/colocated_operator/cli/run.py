@@ -13,7 +13,7 @@ from rich.console import Console
 from colocated_operator.cli import local, view
 from colocated_operator.cli.display import Display
 from colocated_operator.cli.document import Document, Mistakes, read
-from colocated_runtime.contract.refusals import refusals
+from colocated_operator.cli.model import refuse
 from colocated_runtime.contract.report import Report
 
 USAGE = 2
@@ -48,7 +48,8 @@ def run(
 
 
 def _refuse(file: Path, document: Document) -> None:
-    found = list(dict.fromkeys([*refusals(document.spec), *local.unsuitable(document)]))
+    refuse(file, document.spec)
+    found = local.unsuitable(document)
     if found:
         raise Mistakes(*(f"{file}: spec.{line}" for line in found))
     missing = local.missing_runtime(document.spec)

@@ -8,6 +8,7 @@ from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.status import JobStatus
+from colocated_runtime.planner.agreement import disagreements
 from colocated_runtime.planner.devices import hardware_of
 from colocated_runtime.planner.plan import make_plan
 from colocated_runtime.planner.shapes import shape_of
@@ -33,13 +34,24 @@ def before_attempt(spec: JobSpec, status: JobStatus, *, tried: bool) -> Plan | R
     if tried and status.memory.plan:
         return status.memory.plan
     try:
-        plan = planned(spec)
+        found, plan = impossible(spec), planned(spec)
     except ValueError as error:
         return Refusal("InvalidSpec", f"spec.model.shape: {error}")
+    if found and not status.attempt:
+        return Refusal(Outcome.BAD_PLAN.value, "; ".join(f"spec.{line}" for line in found))
     if plan is None or plan.fits:
         return plan
     # What has run before is not stopped by a prediction.
     return None if status.attempt else Refusal(Outcome.BAD_PLAN.value, plan.refusal, plan)
+
+
+def impossible(spec: JobSpec) -> list[str]:
+    """What the model cannot have, on any device, as far as the spec tells enough of it; nothing for a user's command.
+
+    Raise ValueError where model.shape contradicts itself.
+    """
+    shape = shape_of(spec.model) if spec.model and not spec.runtime.command else None
+    return disagreements(spec, shape) if shape else []
 
 
 def planned(spec: JobSpec) -> Plan | None:

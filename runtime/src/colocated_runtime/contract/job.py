@@ -39,6 +39,8 @@ class ModelShape(Contract):
     """Experts that a token passes."""
     moe_intermediate_size: int = Field(default=0, ge=0, le=1_000_000)
     """Width of an expert's feed-forward layer."""
+    max_position_embeddings: PositiveInt | None = None
+    """Tokens of the longest sequence; not checked unless set."""
 
 
 class Model(Contract):

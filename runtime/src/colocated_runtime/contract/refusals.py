@@ -165,11 +165,6 @@ def _model(spec: JobSpec) -> Iterator[str]:
         yield f"memory.sleepLevel: {spec.memory.sleep_level}: the engine cannot sleep on CPUs; leave it out"
     if model and model.dtype == "float16" and spec.lora is None:
         yield "model.dtype: float16 cannot be trained in full; use bfloat16, or float16 with lora"
-    if model and model.shape and model.shape.num_attention_heads % parallel.tensor_parallel:
-        yield (
-            f"parallelism.tensorParallel: {parallel.tensor_parallel} does not divide the model's"
-            f" {model.shape.num_attention_heads} attention heads; use a divisor of it"
-        )
     if spec.lora:
         yield from _lora(spec.lora)
 

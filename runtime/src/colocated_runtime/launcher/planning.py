@@ -16,6 +16,7 @@ from colocated_runtime.launcher import memory, nvml
 from colocated_runtime.launcher.classify import Ending
 from colocated_runtime.launcher.nvml import Device
 from colocated_runtime.launcher.sources import hub_sources
+from colocated_runtime.planner.agreement import disagreements
 from colocated_runtime.planner.devices import Hardware, hardware_of
 from colocated_runtime.planner.plan import make_plan
 from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
@@ -40,6 +41,9 @@ def plan_here(attempt: Attempt, sources_file: Path) -> tuple[Plan | None, Ending
         if shape is None or hardware is None:
             log.info("no memory plan of its own: model or device is not known", plan_of_the_operator=bool(attempt.plan))
             return attempt.plan, None
+        found = disagreements(spec, shape)
+        if found:
+            return attempt.plan, Ending(Outcome.BAD_PLAN, "; ".join(found))
         made = make_plan(spec, shape, hardware)
         if not made.fits:
             return made, _refusal(spec, shape, hardware, made)

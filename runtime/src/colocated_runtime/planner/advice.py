@@ -90,9 +90,7 @@ def _other_tensor_parallel(chosen: Candidate, own: Given) -> Candidate | None:
     job = chosen.job
     sizes = [n for n in range(1, job.ranks_per_node + 1) if job.ranks_per_node % n == 0 and n != job.tensor_parallel]
     pinned = replace(own, rows=chosen.made.rows, checkpointing=chosen.made.checkpointing)
-    others = [
-        best(search(replace(job, tensor_parallel=n), pinned)) for n in sizes if job.shape.num_attention_heads % n == 0
-    ]
+    others = [best(search(replace(job, tensor_parallel=n), pinned)) for n in sizes if not job.shape.undivided(n)]
     faster = min((one for one in others if one.fits), key=lambda one: one.seconds.step, default=None)
     return faster if faster and faster.seconds.step <= WORTH_SAYING * chosen.seconds.step else None
 

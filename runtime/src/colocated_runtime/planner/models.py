@@ -1,5 +1,6 @@
 """Shapes of well-known models, from their public config.json files. Parameter counts are checked by a test."""
 
+from dataclasses import replace
 from typing import Any
 
 from colocated_runtime.planner.shapes import FAMILIES, Shape
@@ -68,9 +69,14 @@ SMOLLM2_135M = _shape("llama", 576, 30, 9, 3, 1536, 49_152, **_TIED, max_positio
 SMOLLM2_360M = _shape("llama", 960, 32, 15, 5, 2560, 49_152, **_TIED, max_position_embeddings=8192)
 SMOLLM2_1_7B = _shape("llama", 2048, 24, 32, 32, 8192, 49_152, **_TIED, max_position_embeddings=8192)
 
+
+def _long(shape: Shape) -> Shape:
+    return replace(shape, max_position_embeddings=131_072)
+
+
 _NAMES: dict[str, Shape] = {
     **{
-        f"Qwen/Qwen2.5-{size}{kind}": shape
+        f"Qwen/Qwen2.5-{size}{kind}": _long(shape) if kind == "" and size not in ("0.5B", "3B") else shape
         for size, shape in {
             "0.5B": QWEN2_5_0_5B, "1.5B": QWEN2_5_1_5B, "3B": QWEN2_5_3B, "7B": QWEN2_5_7B, "14B": QWEN2_5_14B,
             "32B": QWEN2_5_32B, "72B": QWEN2_5_72B,
@@ -82,13 +88,14 @@ _NAMES: dict[str, Shape] = {
         for line, sizes in {
             "Coder": {"0.5B": QWEN2_5_0_5B, "1.5B": QWEN2_5_1_5B, "3B": QWEN2_5_3B, "7B": QWEN2_5_7B,
                       "14B": QWEN2_5_14B, "32B": QWEN2_5_32B},
-            "Math": {"1.5B": QWEN2_5_1_5B, "7B": QWEN2_5_7B, "72B": QWEN2_5_72B},
+            "Math": {size: replace(shape, max_position_embeddings=4096) for size, shape in {
+                         "1.5B": QWEN2_5_1_5B, "7B": QWEN2_5_7B, "72B": QWEN2_5_72B}.items()},
         }.items()
         for size, shape in sizes.items()
         for kind in ("", "-Instruct")
     },
     **{
-        f"Qwen/Qwen3-{size}{kind}": shape
+        f"Qwen/Qwen3-{size}{kind}": replace(shape, max_position_embeddings=32_768) if kind else shape
         for size, shape in {
             "0.6B": QWEN3_0_6B, "1.7B": QWEN3_1_7B, "4B": QWEN3_4B, "8B": QWEN3_8B, "14B": QWEN3_14B,
             "30B-A3B": QWEN3_30B_A3B,
@@ -96,16 +103,18 @@ _NAMES: dict[str, Shape] = {
         for kind in ("", "-Base")
     },
     "Qwen/Qwen3-32B": QWEN3_32B,
-    "Qwen/QwQ-32B": QWEN2_5_32B,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B": QWEN2_5_14B,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": QWEN2_5_32B,
+    "Qwen/QwQ-32B": _long(QWEN2_5_32B),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B": _long(QWEN2_5_14B),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": _long(QWEN2_5_32B),
     "deepseek-ai/DeepSeek-R1-Distill-Llama-8B": LLAMA3_8B,
     "deepseek-ai/DeepSeek-R1-Distill-Llama-70B": LLAMA3_70B,
     **{
         f"meta-llama/{name}{kind}": shape
         for name, shape in {
             "Llama-3.2-1B": LLAMA3_2_1B, "Llama-3.2-3B": LLAMA3_2_3B, "Llama-3.1-8B": LLAMA3_8B,
-            "Llama-3.1-70B": LLAMA3_70B, "Meta-Llama-3-8B": LLAMA3_8B, "Meta-Llama-3-70B": LLAMA3_70B,
+            "Llama-3.1-70B": LLAMA3_70B,
+            "Meta-Llama-3-8B": replace(LLAMA3_8B, max_position_embeddings=8192),
+            "Meta-Llama-3-70B": replace(LLAMA3_70B, max_position_embeddings=8192),
         }.items()
         for kind in ("", "-Instruct")
     },

@@ -127,7 +127,7 @@ def _other_jobs(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
     if job.optimizer.temporary:
         yield replace(job, optimizer=ADAMW), "trainer.optim: adamw_torch_fused"
     for ranks in range(job.tensor_parallel + 1, job.ranks_per_node + 1):
-        if job.ranks_per_node % ranks == 0 and job.shape.num_attention_heads % ranks == 0:
+        if job.ranks_per_node % ranks == 0 and not job.shape.undivided(ranks):
             yield replace(job, tensor_parallel=ranks), f"parallelism.tensorParallel: {ranks}"
     completion = job.lengths.completion // 2
     while completion >= SHORTEST_COMPLETION:
@@ -140,7 +140,7 @@ def _other_jobs(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
     if job.lora is None:
         adapters = replace(job, lora=Lora(), reference=False)
         yield adapters, "lora: {r: 16}, training adapters instead of all weights"
-        if job.ranks_per_node > 1 and job.shape.num_attention_heads % job.ranks_per_node == 0:
+        if job.ranks_per_node > 1 and not job.shape.undivided(job.ranks_per_node):
             spread = replace(adapters, tensor_parallel=job.ranks_per_node)
             yield spread, f"lora: {{r: 16}} and parallelism.tensorParallel: {job.ranks_per_node}"
 

@@ -5,7 +5,7 @@ Parameter counts are sums over that list, so they are exact where the list is: f
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from colocated_runtime.contract.job import Model, ModelShape
@@ -83,6 +83,7 @@ class Shape:
     num_experts_per_tok: int = 0
     moe_intermediate_size: int = 0
     max_position_embeddings: int | None = None
+    """Tokens of the longest sequence; None where nobody says, or the positions are scaled."""
     verified: bool = True
     """Whether the list of weights and the activations' formulas are those of this very architecture."""
 
@@ -178,6 +179,20 @@ class Shape:
         """Elements of the largest single tensor."""
         return max(weight.rows * weight.columns for weight in self.weights)
 
+    def undivided(self, ranks: int) -> str:
+        """What tensor parallelism over `ranks` cannot divide, e.g. `14 attention heads`; empty where it can.
+
+        vLLM copies key and value heads where there are more ranks (QKVParallelLinear).
+        """
+        if self.num_attention_heads % ranks:
+            return f"{self.num_attention_heads} attention heads"
+        if self.num_key_value_heads % ranks and ranks % self.num_key_value_heads:
+            return f"{self.num_key_value_heads} key and value heads, nor is it a multiple of them"
+        wide = self.moe_intermediate_size or self.intermediate_size
+        if wide % ranks:
+            return f"{'moe_' if self.num_experts else ''}intermediate_size {wide}"
+        return ""
+
     @property
     def kv_elements_per_token(self) -> int:
         """Keys and values that one token leaves in the cache, all layers and heads."""
@@ -220,7 +235,7 @@ def shape_of_config(config: Mapping[str, Any]) -> Shape:
         num_experts=experts,
         num_experts_per_tok=_size(config, "num_experts_per_tok") if experts else 0,
         moe_intermediate_size=_size(config, "moe_intermediate_size", "intermediate_size") if experts else 0,
-        max_position_embeddings=_size(config, "max_position_embeddings", default=0) or None,
+        max_position_embeddings=_positions(config),
         verified=family in FAMILIES and _regular(config),
     )
 
@@ -234,7 +249,9 @@ def shape_of(model: Model) -> Shape | None:
     if model.shape is None:
         return known
     if known and _same_sizes(model.shape, known):
-        return known
+        return replace(
+            known, max_position_embeddings=model.shape.max_position_embeddings or known.max_position_embeddings
+        )
     return _given(model.shape)
 
 
@@ -261,6 +278,7 @@ def _given(shape: ModelShape) -> Shape:
         num_experts=experts,
         num_experts_per_tok=shape.num_experts_per_tok if experts else 0,
         moe_intermediate_size=(shape.moe_intermediate_size or shape.intermediate_size) if experts else 0,
+        max_position_embeddings=shape.max_position_embeddings,
         verified=False,
     )
 
@@ -289,6 +307,15 @@ def _size(config: Mapping[str, Any], *names: str, default: int | None = None) ->
     if default is None:
         raise ValueError(f"config.json: {names[0]} is missing; only decoder-only transformers can be planned")
     return default
+
+
+def _positions(config: Mapping[str, Any]) -> int | None:
+    """max_position_embeddings; None where RoPE scaling stretches it: by how much, versions of vLLM do not agree."""
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    kind = (scaling.get("rope_type") or scaling.get("type")) if isinstance(scaling, Mapping) else None
+    if kind not in (None, "default", "llama3"):
+        return None
+    return _size(config, "max_position_embeddings", default=0) or None
 
 
 def _divided(hidden: int, heads: int) -> int:

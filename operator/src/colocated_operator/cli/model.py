@@ -1,0 +1,59 @@
+"""The job's model as far as it is known on this machine, and what the job asks of it that it cannot have."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from colocated_operator.cli.document import Mistakes
+from colocated_runtime.contract import uris
+from colocated_runtime.contract.job import JobSpec, Model
+from colocated_runtime.contract.refusals import refusals
+from colocated_runtime.planner.agreement import disagreements
+from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
+
+
+def refuse(file: Path, spec: JobSpec, config: Path | None = None) -> Shape | None:
+    """The model's shape where it is known: from `config`, its own directory on this machine, or the spec.
+
+    Raise Mistakes for all that is wrong with `spec`, by itself and for its model.
+    """
+    found = refusals(spec)
+    shape = None
+    if not found and spec.model and not spec.runtime.command:
+        shape = _shape(file, spec.model, config)
+        found = disagreements(spec, shape) if shape else []
+    if found:
+        raise Mistakes(*(f"{file}: spec.{line}" for line in found))
+    return shape
+
+
+def _shape(file: Path, model: Model, config: Path | None) -> Shape | None:
+    path = config or _local_config(model)
+    try:
+        return shape_of_config(_config(path)) if path else shape_of(model)
+    except OSError as error:
+        raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise Mistakes(f"{path or f'{file}: spec.model.shape'}: {error}") from error
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """Raise ValueError where the file is no config.json."""
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"holds {type(found).__name__} where a model's config.json has an object")  # noqa: TRY004
+    return found
+
+
+def _local_config(model: Model) -> Path | None:
+    source = uris.parse(model.source)
+    if source.scheme != "file":
+        return None
+    path = Path(source.path) / "config.json"
+    with suppress(OSError):  # such as a name that is too long
+        return path if path.exists() else None
+    return None

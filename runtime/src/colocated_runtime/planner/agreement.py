@@ -1,0 +1,38 @@
+"""Where a job and its model do not go together, on whatever device: vLLM would say it in the pod. Pure."""
+
+from collections.abc import Iterator
+
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.options import number
+from colocated_runtime.planner.shapes import Shape
+
+
+def disagreements(spec: JobSpec, shape: Shape) -> list[str]:
+    """One message for each field of `spec` that a model of `shape` cannot have; empty where it can run."""
+    return [*_tensor_parallel(spec, shape), *_lengths(spec, shape)]
+
+
+def _tensor_parallel(spec: JobSpec, shape: Shape) -> Iterator[str]:
+    ranks = spec.parallelism.tensor_parallel
+    undivided = shape.undivided(ranks)
+    if undivided:
+        possible = [n for n in range(1, spec.ranks_per_node + 1) if spec.ranks_per_node % n == 0]
+        sizes = " or ".join(str(n) for n in possible if not shape.undivided(n))
+        yield f"parallelism.tensorParallel: {ranks} does not divide the model's {undivided}; use {sizes}"
+
+
+def _lengths(spec: JobSpec, shape: Shape) -> Iterator[str]:
+    """The prompts are not known here; the longest of them is looked at before the engine starts."""
+    limit = shape.max_position_embeddings
+    longest = spec.trainer.get("vllm_max_model_length")
+    completion = number(spec.trainer, spec.algorithm, "max_completion_length")
+    if limit and longest and longest > limit:
+        yield (
+            f"trainer.vllm_max_model_length: {longest} is more than the model's max_position_embeddings {limit}; use at"
+            f" most {limit}"
+        )
+    elif limit and completion >= limit:
+        yield (
+            f"trainer.max_completion_length: {completion} leaves no room for a prompt in the model's"
+            f" max_position_embeddings {limit}; use at most {limit} less the longest prompt"
+        )

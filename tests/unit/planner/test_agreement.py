@@ -1,0 +1,74 @@
+"""What a model cannot have on any device."""
+
+from typing import Any
+
+import pytest
+from tests.unit.planner.jobs import job
+
+from colocated_runtime.contract.job import Model
+from colocated_runtime.planner.agreement import disagreements
+from colocated_runtime.planner.shapes import shape_of
+
+
+def said(model: str = "Qwen/Qwen2.5-7B-Instruct", **fields: Any) -> list[str]:
+    spec = job(model, **fields)
+    assert spec.model is not None
+    shape = shape_of(spec.model)
+    assert shape is not None
+    return disagreements(spec, shape)
+
+
+def divided(model: str, ranks: int, gpus: int) -> list[str]:
+    return said(model, gpusPerNode=gpus, parallelism={"tensorParallel": ranks})
+
+
+def test_what_goes_together() -> None:
+    assert said(trainer={"max_completion_length": 32_000}) == []
+    assert said(trainer={"max_completion_length": 512, "vllm_max_model_length": 32_768}) == []
+    assert divided("Qwen/Qwen2.5-7B", 4, 8) == []
+    assert divided("Qwen/Qwen2.5-0.5B", 2, 2) == []
+    assert divided("Qwen/Qwen2.5-1.5B", 4, 4) == []  # two key heads: each is copied to two ranks
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "gpus", "words"),
+    [
+        ("Qwen/Qwen2.5-0.5B", 4, 4, "4 does not divide the model's 14 attention heads; use 1 or 2"),
+        ("Qwen/Qwen2.5-7B", 8, 8, "8 does not divide the model's 28 attention heads; use 1 or 2 or 4"),
+        ("meta-llama/Llama-3.2-3B", 6, 6, "6 does not divide the model's 8 key and value heads, nor is it a multiple"),
+        ("Qwen/Qwen2.5-1.5B", 3, 3, "3 does not divide the model's 2 key and value heads"),
+        ("Qwen/Qwen2.5-1.5B", 12, 12, "12 does not divide the model's intermediate_size 8960; use 1 or 2 or 4"),
+    ],
+)
+def test_tensor_parallel_divides_heads_and_width(model: str, ranks: int, gpus: int, words: str) -> None:
+    (message,) = divided(model, ranks, gpus)
+    assert message.startswith(f"parallelism.tensorParallel: {words}")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "words"),
+    [
+        (
+            {"max_completion_length": 40_000},
+            "trainer.max_completion_length: 40000 leaves no room for a prompt in the model's max_position_embeddings"
+            " 32768; use at most 32768 less the longest prompt",
+        ),
+        (
+            {"vllm_max_model_length": 40_000},
+            "trainer.vllm_max_model_length: 40000 is more than the model's max_position_embeddings 32768; use at most"
+            " 32768",
+        ),
+    ],
+)
+def test_sequences_are_no_longer_than_the_models_positions(trainer: dict[str, Any], words: str) -> None:
+    assert said(trainer=trainer) == [words]
+
+
+def test_the_shape_in_the_spec_counts_more_than_the_name() -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2,
+             "head_dim": 16, "intermediate_size": 128, "vocab_size": 1000, "max_position_embeddings": 300}  # fmt: skip
+    model = Model.model_validate({"source": "hf://Qwen/Qwen2.5-7B", "shape": sizes})
+    shape = shape_of(model)
+    assert shape is not None
+    (message,) = disagreements(job(trainer={"max_completion_length": 300}), shape)
+    assert "max_position_embeddings 300" in message
