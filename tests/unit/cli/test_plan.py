@@ -101,6 +101,9 @@ def test_config_json_stands_in_for_a_model_that_nobody_knows(tmp_path: Path) -> 
     [
         ({"gpusPerNode": 1}, (), "give --device-memory 80Gi or --device-product"),
         ({"gpusPerNode": 1, "device.product": "Voodoo2"}, (), "device.product: Voodoo2 is no product known here"),
+        (GPU, ("--device-memory", "80"), "error: --device-memory: 80 is 80 bytes, too few to mean it; write 80Gi"),
+        (GPU, ("--device-memory", ""), "--device-memory: '' is no quantity"),
+        (GPU | {"device.memory": 80}, (), "spec.device.memory: 80 is 80 bytes, too few to mean it; write 80Gi"),
         (GPU, ("--device-memory", "much"), "--device-memory: 'much' is no quantity"),
         (GPU | {"model.source": "hf://a/b"}, (), "give its config.json by --config, or the sizes as spec.model.shape"),
         (GPU, ("--config", "/nowhere"), "/nowhere: cannot be read"),

@@ -133,3 +133,26 @@ def test_modules_of_one_name_in_two_config_maps_clash() -> None:
 def test_a_memory_has_a_size(field: str, amount: str) -> None:
     spec = JobSpec.model_validate(changed(GOOD, {field: amount}))
     assert [text for text in refusals(spec) if text.startswith(f"{field}: {amount} is no size")]
+
+
+@pytest.mark.parametrize(
+    ("field", "amount", "words"),
+    [
+        ("device.memory", 80, "80 is 80 bytes, too few to mean it; write 80Gi"),
+        ("device.memory", "80k", "80k is 80000 bytes, too few to mean it; write e.g. 80Gi"),
+        ("device.memory", "1023Mi", "1023Mi is 1072693248 bytes, too few to mean it; write e.g. 80Gi"),
+        ("resources.limits.memory", 96, "96 is 96 bytes, too few to mean it; write 96Gi"),
+        ("resources.requests.memory", "64", "64 is 64 bytes, too few to mean it; write 64Gi"),
+        ("checkpoint.storage", {"volumeClaimTemplate": {"storage": 50}}, "50 is 50 bytes, too few"),
+        ("checkpoint.storage", {"emptyDir": {"sizeLimit": "100m"}}, "100m is no size of a memory"),
+    ],
+)
+def test_an_amount_without_its_unit(field: str, amount: Any, words: str) -> None:
+    (message,) = refusals(JobSpec.model_validate(changed(GOOD, {field: amount})))
+    assert message.startswith(field)
+    assert f": {words}" in message
+
+
+@pytest.mark.parametrize("field", ["resources.limits.memory", "resources.requests.memory"])
+def test_a_small_pod_is_no_mistake(field: str) -> None:
+    assert refusals(JobSpec.model_validate(changed(GOOD, {field: "64Mi"}))) == []

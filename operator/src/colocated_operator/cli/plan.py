@@ -14,6 +14,7 @@ from colocated_operator.cli.picture import picture
 from colocated_operator.cli.plan_view import plan_view
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.refusals import LEAST_DEVICE, no_size
 from colocated_runtime.contract.values import quantity_text
 from colocated_runtime.planner.devices import Hardware, hardware_of
 from colocated_runtime.planner.plan import make_plan
@@ -82,9 +83,12 @@ def _on_device(spec: JobSpec, memory: str | None, product: str | None) -> JobSpe
     if memory is None and product is None:
         return spec
     try:
-        said = quantity_text(memory) if memory else None
+        said = None if memory is None else quantity_text(memory)
     except ValueError as error:
         raise Mistakes(f"--device-memory: {error}") from error
+    wrong = said and no_size(said, LEAST_DEVICE)
+    if wrong:
+        raise Mistakes(f"--device-memory: {wrong}")
     device = spec.device.model_copy(update={"memory": said, "product": product or spec.device.product})
     return spec.model_copy(update={"device": device})
 

@@ -15,6 +15,10 @@ from colocated_runtime.contract.values import quantity_bytes
 
 MOST_BYTES = 1 << 50
 """No device and no node has more memory."""
+LEAST_DEVICE = 1 << 30
+"""No device that a model is trained on has less."""
+LEAST_BYTES = 1 << 20
+"""Nobody means less as the memory of a pod, or as a volume: the unit is missing."""
 REASONING_GYM_SIZE = 500
 """Rows of a reasoning-gym dataset that says no size."""
 
@@ -38,6 +42,15 @@ def clash(config_maps: Mapping[str, Collection[str]]) -> str:
                 " name; rename the others"
             )
     return ""
+
+
+def no_size(amount: str, least: int) -> str:
+    """What is wrong with `amount`, a quantity, as the size of a memory or a disk; empty where nothing is."""
+    size = quantity_bytes(amount)
+    if 0 < size < least:
+        meant = f"{amount}Gi" if amount.isdecimal() and size < 1024 else "e.g. 80Gi"
+        return f"{amount} is {size} bytes, too few to mean it; write {meant}"
+    return "" if 0 < size < MOST_BYTES else f"{amount} is no size of a memory; write e.g. 80Gi"
 
 
 def _complete(spec: JobSpec) -> Iterator[str]:
@@ -89,10 +102,19 @@ def _runtime(runtime: Runtime) -> Iterator[str]:
 
 
 def _memory(spec: JobSpec) -> Iterator[str]:
-    amounts = {"device.memory": spec.device.memory, "resources.limits.memory": spec.resources.limits.get("memory")}
+    storage, resources = spec.checkpoint.storage, spec.resources
+    amounts = {
+        "device.memory": spec.device.memory,
+        "resources.requests.memory": resources.requests.get("memory"),
+        "resources.limits.memory": resources.limits.get("memory"),
+        "checkpoint.storage.volumeClaimTemplate.storage": storage.volume_claim_template
+        and storage.volume_claim_template.storage,
+        "checkpoint.storage.emptyDir.sizeLimit": storage.empty_dir and storage.empty_dir.size_limit,
+    }
     for field, amount in amounts.items():
-        if amount is not None and not 0 < quantity_bytes(amount) < MOST_BYTES:
-            yield f"{field}: {amount} is no size of a memory; write e.g. 80Gi"
+        wrong = amount and no_size(amount, LEAST_DEVICE if field == "device.memory" else LEAST_BYTES)
+        if wrong:
+            yield f"{field}: {wrong}"
 
 
 def _storage(spec: JobSpec) -> Iterator[str]:
