@@ -21,6 +21,15 @@ from colocated_runtime.planner.devices import GIB, MIB, hardware_of
         ("AMD_Instinct_MI300X_OAM", 191.7, 1307),
         ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", 39.5, 989 * 3 / 7),
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", 4.75, 312 / 7),
+        ("NVIDIA-A100-SXM4-80GB-MIG-3g.40gb", 39.5, 312 * 3 / 7),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 39.5, 312 * 3 / 7),
+        ("NVIDIA-A100-80GB-PCIe-MIG-1g.10gb.shared", 9.75, 312 / 7),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb+me-SHARED", 9.75, 989 / 7),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1c.3g.40gb", 39.5, 989 / 7),
+        ("NVIDIA H100 80GB HBM3", 79.1, 989),
+        ("NVIDIA-H100-80GB-HBM3-SHARED", 79.1, 989),
+        ("NVIDIA-GH200-480GB", 94.5, 989),
+        ("NVIDIA-A10G-24GB", 22.0, 70),
     ],
 )
 def test_a_product_by_its_label(label: str, gibibytes: float, teraflops: float) -> None:
@@ -35,6 +44,51 @@ def test_a_slice_by_its_resource_beside_the_parents_label() -> None:
     found = hardware_of(job(device={"product": "NVIDIA-H100-80GB-HBM3"}, resourceName="nvidia.com/mig-1g.10gb"))
     assert found is not None
     assert found.device_bytes == 9984 * MIB
+
+
+def test_a_slice_has_no_more_than_its_own_memory() -> None:
+    said = {"product": "NVIDIA-H100-80GB-HBM3", "memory": "80Gi"}
+    found = hardware_of(job(device=said, resourceName="nvidia.com/mig-1g.10gb"))
+    assert found is not None
+    assert found.device_bytes == 9984 * MIB
+
+
+@pytest.mark.parametrize(
+    ("label", "resource", "shared"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu", False),
+        ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", "nvidia.com/gpu", False),
+        ("NVIDIA-H100-80GB-HBM3-SHARED", "nvidia.com/gpu", True),
+        ("NVIDIA-A100-80GB-PCIe-MIG-1g.10gb.shared", "nvidia.com/gpu", True),
+        ("NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.shared", True),
+        ("NVIDIA-H100-80GB-HBM3", "nvidia.com/mig-1c.3g.40gb", True),
+    ],
+)
+def test_a_device_that_is_given_to_several_is_told(label: str, resource: str, shared: bool) -> None:
+    found = hardware_of(job(device={"product": label}, resourceName=resource))
+    assert found is not None
+    assert found.shared is shared
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "GRID A100D-20C",
+        "GRID-A100D-20C",
+        "NVIDIA-A40-48Q",
+        "NVIDIA-L40S-24C-SHARED",
+        "NVIDIA-H100-80GB-HBM3-MIG-INVALID",
+        "NVIDIA-H100-64GB",
+        "NVIDIA-H100-96GB-HBM3",
+        "NVIDIA-A800-40GB-Active",
+        "NVIDIA-GeForce-RTX-4090-Laptop-GPU",
+    ],
+)
+def test_memory_that_the_label_does_not_tell_is_not_the_parents(label: str) -> None:
+    assert hardware_of(job(device={"product": label})) is None
+    said = hardware_of(job(device={"product": label, "memory": "20Gi"}))
+    assert said is not None
+    assert (said.device_bytes, said.rates_known) == (20 * GIB, False)
 
 
 @pytest.mark.parametrize(

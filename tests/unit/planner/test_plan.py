@@ -178,6 +178,13 @@ def test_memory_that_others_hold_counts() -> None:
     assert "otherProcesses 135.00 GiB" in full.refusal
 
 
+def test_a_shared_device_is_warned_of() -> None:
+    label = "NVIDIA-H100-80GB-HBM3"
+    assert not any("shared" in note for note in plan(job("Qwen/Qwen2.5-0.5B", device={"product": label})).advice)
+    made = plan(job("Qwen/Qwen2.5-0.5B", device={"product": f"{label}-SHARED"}))
+    assert any(note.startswith("The device is shared with other pods") for note in made.advice)
+
+
 def test_a_slice_has_its_own_memory() -> None:
     whole = job("Qwen/Qwen2.5-7B", device={"product": "NVIDIA-H100-80GB-HBM3"})
     part = job("Qwen/Qwen2.5-7B", device={"product": "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"})

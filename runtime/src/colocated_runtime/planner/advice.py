@@ -109,6 +109,12 @@ def _guesses(chosen: Candidate) -> Iterator[str]:
         yield "Unverified: the formulas are not tested for this architecture; it is planned as a Llama of these sizes."
     if job.lengths.guessed:
         yield f"The longest prompt is guessed: {job.lengths.prompt} tokens. Set trainer.vllm_max_model_length."
+    if job.hardware.shared:
+        yield (
+            "The device is shared with other pods, and what they hold of it is not known before the pod runs: planned"
+            " as if nobody else were there. A job that meets others runs out of memory, or takes it from them; use"
+            " devices of its own, or MIG slices, each of which has its memory to itself."
+        )
     if not job.hardware.rates_known:
         yield "The device's speed is not known: times are an A100's. Set device.product."
     if job.unknown_rewards:

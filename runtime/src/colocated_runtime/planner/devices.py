@@ -9,10 +9,18 @@ from colocated_runtime.contract.values import quantity_bytes
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
-MIG = re.compile(r"mig-(?P<slices>[1-7])g\.(?P<gigabytes>\d+)gb", re.IGNORECASE)
+MIG = re.compile(r"mig-(?:(?P<compute>[1-7])c\.)?(?P<slices>[1-7])g\.(?P<gigabytes>\d+)gb", re.IGNORECASE)
 """As NVIDIA's device plugin names slices: in the product's label NVIDIA-H100-80GB-HBM3-MIG-3g.40gb with its single
-strategy, in the resource nvidia.com/mig-3g.40gb, beside the parent's label, with its mixed one."""
+strategy, in the resource nvidia.com/mig-3g.40gb, beside the parent's label, with its mixed one. 1c.3g.40gb is one of
+three compute instances, which share the slice's memory."""
 MIG_SLICES = 7
+VIRTUAL = re.compile(r"-\d+[ABCQ](-SHARED)?$")
+"""A vGPU's profile, as in GRID-A100D-20C. Its guest has less than these 20 GB, and nobody says how much less."""
+SHARED = re.compile(r"[-.]shared$", re.IGNORECASE)
+"""How the device plugin marks the product's label, and by choice the resource, of devices that it gives to several."""
+NOMINAL = re.compile(r"(\d+)GB?")
+NOMINAL_SHARE = (0.85, 1.05)
+"""What the driver tells of the memory in a product's name; where it is another, it is another product."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,8 @@ class Hardware:
     """As the node's label names it; empty where nobody said."""
     rates_known: bool = True
     """Whether the speeds are the product's own."""
+    shared: bool = False
+    """Whether other pods may use the same device at the same time."""
 
 
 class Product(NamedTuple):
@@ -91,16 +101,46 @@ def hardware_of(spec: JobSpec) -> Hardware | None:
         return None
     hardware = _hardware(product or UNKNOWN, spec, known=product is not None)
     if spec.device.memory is not None:
-        hardware = replace(hardware, device_bytes=quantity_bytes(spec.device.memory))
+        size, part = quantity_bytes(spec.device.memory), product and _mig(spec.device.product or "", spec.resource_name)
+        hardware = replace(hardware, device_bytes=min(size, hardware.device_bytes) if part else size)
     return hardware
 
 
 def known_product(label: str, resource: str = "") -> Product | None:
-    """The data sheet of the node label's product; of the slice, where label or resource name one."""
-    words = re.split(r"[-_ ]+", label.upper())
+    """The data sheet of the node label's product; of the slice, where label or resource name one.
+
+    None where the label does not tell the memory: of products that are not in the table, and of virtual devices.
+    """
+    words = _words(label)
     found = next((product for name, product in PRODUCTS.items() if set(name.split("-")) <= set(words)), None)
-    part = MIG.search(label) or MIG.search(resource)
-    return _slice(found, int(part["slices"]), int(part["gigabytes"])) if found and part else found
+    if found is None or VIRTUAL.search("-".join(words)) or "LAPTOP" in words or not _is_size_of(found, words):
+        return None
+    part = _mig(label, resource)
+    if part is None:
+        return None if "MIG" in words else found
+    return _slice(found, int(part["compute"] or part["slices"]), int(part["gigabytes"]))
+
+
+def _words(label: str) -> list[str]:
+    return re.split(r"[-_ ]+", label.strip().upper())
+
+
+def _mig(label: str, resource: str) -> re.Match[str] | None:
+    return MIG.search("-".join(_words(label))) or MIG.search(resource)
+
+
+def _is_shared(label: str, resource: str) -> bool:
+    part = _mig(label, resource)
+    return bool(SHARED.search(label) or SHARED.search(resource) or (part and part["compute"]))
+
+
+def _is_size_of(product: Product, words: list[str]) -> bool:
+    """Whether the memory that the label names, if any, is the product's: there are an A800-40GB and an H100-64GB."""
+    if "480GB" in words:  # a GH200 is named by its host's memory
+        return True
+    low, high = NOMINAL_SHARE
+    named = [int(match[1]) for word in words if (match := NOMINAL.fullmatch(word))]
+    return all(low * size <= product.gibibytes <= high * size for size in named)
 
 
 def _hardware(product: Product, spec: JobSpec, *, known: bool) -> Hardware:
@@ -115,6 +155,7 @@ def _hardware(product: Product, spec: JobSpec, *, known: bool) -> Hardware:
         host_limit_bytes=None if limit is None else quantity_bytes(limit),
         product=spec.device.product or "",
         rates_known=known,
+        shared=_is_shared(spec.device.product or "", spec.resource_name),
     )
 
 
