@@ -96,6 +96,20 @@ def test_config_json_stands_in_for_a_model_that_nobody_knows(tmp_path: Path) -> 
     assert colocated("plan", job(tmp_path, local)).exit_code == 0
 
 
+def test_a_config_json_that_cannot_be_planned(tmp_path: Path) -> None:
+    path, config = job(tmp_path, GPU | {"runtime.image": "i", "model.source": f"file://{tmp_path}"}), tmp_path
+    (config / "config.json").write_text(json.dumps({**SMALL, "quantization_config": {"quant_method": "gptq"}}))
+    for command in ("plan", "render"):
+        done = colocated(command, path)
+        assert done.exit_code == 2
+        assert f"spec.model.source: file://{tmp_path} has quantised weights" in done.stderr
+    (config / "config.json").write_text(json.dumps({**SMALL, "tie_word_embeddings": "false"}))
+    assert "config.json: tie_word_embeddings: 'false' is neither true nor false" in colocated("plan", path).stderr
+    (config / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 768}))
+    assert "hidden_size is missing" in colocated("plan", path).stderr
+    assert colocated("render", path).exit_code == 0  # what cannot be planned may well run
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [

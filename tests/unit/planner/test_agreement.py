@@ -7,7 +7,7 @@ from tests.unit.planner.jobs import job
 
 from colocated_runtime.contract.job import Model
 from colocated_runtime.planner.agreement import disagreements
-from colocated_runtime.planner.shapes import shape_of
+from colocated_runtime.planner.shapes import shape_of, shape_of_config
 
 
 def said(model: str = "Qwen/Qwen2.5-7B-Instruct", **fields: Any) -> list[str]:
@@ -62,6 +62,14 @@ def test_tensor_parallel_divides_heads_and_width(model: str, ranks: int, gpus: i
 )
 def test_sequences_are_no_longer_than_the_models_positions(trainer: dict[str, Any], words: str) -> None:
     assert said(trainer=trainer) == [words]
+
+
+def test_quantised_weights_are_not_trained() -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
+             "vocab_size": 1000}  # fmt: skip
+    shape = shape_of_config({**sizes, "model_type": "llama", "quantization_config": {"quant_method": "awq"}})
+    (message,) = disagreements(job(), shape)
+    assert message.startswith("model.source: hf://Qwen/Qwen2.5-7B has quantised weights (quantization_config: awq)")
 
 
 def test_the_shape_in_the_spec_counts_more_than_the_name() -> None:

@@ -122,6 +122,35 @@ def test_a_vision_model_is_planned_by_its_text_part_and_marked() -> None:
     found = shape_of_config({"model_type": "qwen2_5_vl", "text_config": {**QWEN_7B, "model_type": "qwen2_5_vl_text"}})
     assert found.hidden_size == 3584
     assert not found.verified
+    assert found.multimodal
+
+
+@pytest.mark.parametrize("part", ["vision_config", "audio_config"])
+def test_images_and_sound_are_marked_also_beside_a_known_text_part(part: str) -> None:
+    found = shape_of_config({"model_type": "gemma3", "text_config": QWEN_7B, part: {"hidden_size": 1152}})
+    assert (found.verified, found.multimodal) == (False, True)
+    assert not shape_of_config({**QWEN_7B, part: {}}).verified
+
+
+def test_quantised_weights_are_marked_with_their_method() -> None:
+    found = shape_of_config({**QWEN_7B, "quantization_config": {"quant_method": "gptq", "bits": 4}})
+    assert (found.verified, found.quantization) == (False, "gptq")
+    nested = shape_of_config({"text_config": QWEN_7B, "quantization_config": {"load_in_4bit": True}})
+    assert nested.quantization == "unnamed"
+    assert shape_of_config({**QWEN_7B, "quantization_config": None}).quantization == ""
+
+
+def test_a_tied_output_layer_may_be_told_outside_the_text_part() -> None:
+    assert shape_of_config(
+        {"tie_word_embeddings": True, "text_config": {**QWEN_7B, "tie_word_embeddings": None}}
+    ).tie_word_embeddings
+
+
+@pytest.mark.parametrize("name", ["tie_word_embeddings", "attention_bias", "mlp_bias"])
+@pytest.mark.parametrize("value", ["false", "true", 0, []])
+def test_a_boolean_is_true_or_false(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"config.json: {name}: .* is neither true nor false"):
+        shape_of_config({**QWEN_7B, name: value})
 
 
 def test_an_unknown_architecture_is_marked() -> None:

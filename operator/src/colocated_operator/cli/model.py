@@ -13,23 +13,28 @@ from colocated_runtime.planner.agreement import disagreements
 from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
 
 
-def refuse(file: Path, spec: JobSpec, config: Path | None = None) -> Shape | None:
+def refuse(file: Path, spec: JobSpec, config: Path | None = None, *, planned: bool = False) -> Shape | None:
     """The model's shape where it is known: from `config`, its own directory on this machine, or the spec.
 
-    Raise Mistakes for all that is wrong with `spec`, by itself and for its model.
+    Raise Mistakes for all that is wrong with `spec`, by itself and for its model; and, where it is to be `planned`, for
+    a model's directory that cannot be: it may well run.
     """
     found = refusals(spec)
     shape = None
     if not found and spec.model and not spec.runtime.command:
-        shape = _shape(file, spec.model, config)
+        path = config or _local_config(spec.model)
+        try:
+            shape = _shape(file, spec.model, path)
+        except Mistakes:
+            if planned or path is None:
+                raise
         found = disagreements(spec, shape) if shape else []
     if found:
         raise Mistakes(*(f"{file}: spec.{line}" for line in found))
     return shape
 
 
-def _shape(file: Path, model: Model, config: Path | None) -> Shape | None:
-    path = config or _local_config(model)
+def _shape(file: Path, model: Model, path: Path | None) -> Shape | None:
     try:
         return shape_of_config(_config(path)) if path else shape_of(model)
     except OSError as error:

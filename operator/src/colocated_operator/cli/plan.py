@@ -65,7 +65,7 @@ def plan(
 
 def _plan(file: Path, document: Document, config: Path | None, memory: str | None, product: str | None) -> Plan:
     spec = _on_device(document.spec, memory, product)
-    shape = refuse(file, spec, config)
+    shape = refuse(file, spec, config, planned=True)
     if spec.runtime.command or spec.model is None:
         raise Mistakes(f"{file}: spec.runtime.command runs a program of its own, whose memory is not known here")
     if spec.backend == "cpu":

@@ -105,7 +105,9 @@ def _tensor_parallel(chosen: Candidate, better: Candidate | None) -> Iterator[st
 
 def _guesses(chosen: Candidate) -> Iterator[str]:
     job = chosen.job
-    if not job.shape.verified:
+    if job.shape.multimodal:
+        yield "Unverified: only the model's text part is planned; its weights for images or sound come on top of it."
+    elif not job.shape.verified:
         yield "Unverified: the formulas are not tested for this architecture; it is planned as a Llama of these sizes."
     if job.lengths.guessed:
         yield f"The longest prompt is guessed: {job.lengths.prompt} tokens. Set trainer.vllm_max_model_length."

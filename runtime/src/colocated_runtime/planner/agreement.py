@@ -9,7 +9,15 @@ from colocated_runtime.planner.shapes import Shape
 
 def disagreements(spec: JobSpec, shape: Shape) -> list[str]:
     """One message for each field of `spec` that a model of `shape` cannot have; empty where it can run."""
-    return [*_tensor_parallel(spec, shape), *_lengths(spec, shape)]
+    return [*_quantization(spec, shape), *_tensor_parallel(spec, shape), *_lengths(spec, shape)]
+
+
+def _quantization(spec: JobSpec, shape: Shape) -> Iterator[str]:
+    if shape.quantization and spec.model:
+        yield (
+            f"model.source: {spec.model.source} has quantised weights (quantization_config: {shape.quantization}),"
+            " which cannot be trained, nor given to the engine; use the model that they were made from"
+        )
 
 
 def _tensor_parallel(spec: JobSpec, shape: Shape) -> Iterator[str]:

@@ -86,6 +86,10 @@ class Shape:
     """Tokens of the longest sequence; None where nobody says, or the positions are scaled."""
     verified: bool = True
     """Whether the list of weights and the activations' formulas are those of this very architecture."""
+    multimodal: bool = False
+    """Whether there are weights for images or sound beside these, which are those of the text part."""
+    quantization: str = ""
+    """The method, where the weights are quantised; they are counted as if they were not."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -211,14 +215,17 @@ def shape_of_config(config: Mapping[str, Any]) -> Shape:
     not known here gives a shape with `verified` False.
     """
     family = str(config.get("model_type", ""))
+    quantization = _quantization(config)
+    multimodal = any(config.get(f"{part}_config") is not None for part in ("text", "vision", "audio"))
     text = config.get("text_config")
     if isinstance(text, Mapping):
-        config = text
+        outside = {"tie_word_embeddings": config.get("tie_word_embeddings")}
+        config = outside | {name: value for name, value in text.items() if value is not None}
         family = str(text.get("model_type", family))
     traits = FAMILIES.get(family, FAMILIES["llama"])
     hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads")
     experts = _size(config, "num_experts", "num_local_experts", default=0)
-    bias = bool(config.get("attention_bias", False))
+    bias = _flag(config, "attention_bias")
     return Shape(
         family=family,
         hidden_size=hidden,
@@ -228,15 +235,17 @@ def shape_of_config(config: Mapping[str, Any]) -> Shape:
         head_dim=_size(config, "head_dim", default=traits.head_dim or _divided(hidden, heads)),
         intermediate_size=0 if experts else _size(config, "intermediate_size"),
         vocab_size=_size(config, "vocab_size"),
-        tie_word_embeddings=bool(config.get("tie_word_embeddings", traits.tied)),
+        tie_word_embeddings=_flag(config, "tie_word_embeddings", default=traits.tied),
         qkv_bias=traits.qkv_bias or bias,
         output_bias=bias and not traits.qkv_bias,
-        mlp_bias=bool(config.get("mlp_bias", False)),
+        mlp_bias=_flag(config, "mlp_bias"),
         num_experts=experts,
         num_experts_per_tok=_size(config, "num_experts_per_tok") if experts else 0,
         moe_intermediate_size=_size(config, "moe_intermediate_size", "intermediate_size") if experts else 0,
         max_position_embeddings=_positions(config),
-        verified=family in FAMILIES and _regular(config),
+        verified=family in FAMILIES and _regular(config) and not multimodal and not quantization,
+        multimodal=multimodal,
+        quantization=quantization,
     )
 
 
@@ -307,6 +316,22 @@ def _size(config: Mapping[str, Any], *names: str, default: int | None = None) ->
     if default is None:
         raise ValueError(f"config.json: {names[0]} is missing; only decoder-only transformers can be planned")
     return default
+
+
+def _flag(config: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    value = config.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise ValueError(f"config.json: {name}: {value!r} is neither true nor false; write one, without quotes")  # noqa: TRY004
+    return value
+
+
+def _quantization(config: Mapping[str, Any]) -> str:
+    found = config.get("quantization_config")
+    if not found:
+        return ""
+    return str(found.get("quant_method") or "unnamed") if isinstance(found, Mapping) else "unnamed"
 
 
 def _positions(config: Mapping[str, Any]) -> int | None:
