@@ -75,6 +75,7 @@ class Process:
         """Start it again, if it is gone; seconds until it watches everything."""
         began = time.monotonic()
         if not self.alive():
+            self.proxy.cut_streams()  # of the one that is gone
             eventually(lambda: not self.proxy.watching, 10, 0.01)
             self.start()
         self.watches()

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.report import Report
+from colocated_runtime.contract.values import quantity_bytes
 
 DIGITS = re.compile(r"[0-9]{1,18}")
 
@@ -103,6 +104,10 @@ class ChildPod:
     exit_time: datetime | None
     last_words: str
     """The termination message."""
+    message: str
+    """Of the pod's status: what the kubelet says of an eviction."""
+    memory_limit: int | None
+    """Bytes; of the container."""
 
     @property
     def terminal(self) -> bool:
@@ -246,7 +251,16 @@ def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:
         exit_reason=ended.get("reason", ""),
         exit_time=moment(finished) if finished else None,
         last_words=ended.get("message", ""),
+        message=status.get("message", ""),
+        memory_limit=_memory_limit(body),
     )
+
+
+def _memory_limit(body: Mapping[str, Any]) -> int | None:
+    containers = (body.get("spec") or {}).get("containers") or []
+    ours: Mapping[str, Any] = next((c for c in containers if c["name"] == names.CONTAINER), {})
+    limit = ((ours.get("resources") or {}).get("limits") or {}).get("memory")
+    return quantity_bytes(limit) if limit else None
 
 
 def controller(body: Mapping[str, Any], kind: str) -> str:

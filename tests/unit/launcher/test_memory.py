@@ -15,14 +15,15 @@ def test_version_2(tmp_path: Path) -> None:
     write(
         tmp_path, memory__current=f"{3 * GIB}\n", memory__max=f"{4 * GIB}\n",
         memory__stat=f"anon 1\ninactive_file {GIB}\n", memory__events="low 0\noom 2\noom_kill 1\n",
+        memory__peak=f"{7 * GIB // 2}\n",
     )  # fmt: skip
-    assert read(tmp_path) == HostMemory(used=2 * GIB, limit=4 * GIB, oom_kills=1)
+    assert read(tmp_path) == HostMemory(used=2 * GIB, limit=4 * GIB, peak=7 * GIB // 2, oom_kills=1)
 
 
 def test_version_2_without_limit(tmp_path: Path) -> None:
     write(tmp_path, memory__current="5\n", memory__max="max\n", memory__stat="", memory__events="")
     memory = read(tmp_path)
-    assert memory == HostMemory(used=5, limit=None, oom_kills=0)
+    assert memory == HostMemory(used=5, limit=None, peak=None, oom_kills=0), "Linux before 5.19 keeps no peak"
     assert memory.share == 0.0
 
 
@@ -30,9 +31,9 @@ def test_version_1(tmp_path: Path) -> None:
     write(
         tmp_path / "memory", memory__usage_in_bytes=f"{3 * GIB}", memory__limit_in_bytes=f"{4 * GIB}",
         memory__stat=f"inactive_file 7\ntotal_inactive_file {GIB}\n",
-        memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
+        memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", memory__max_usage_in_bytes=f"{4 * GIB}",
     )  # fmt: skip
-    assert read(tmp_path) == HostMemory(used=2 * GIB, limit=4 * GIB, oom_kills=3)
+    assert read(tmp_path) == HostMemory(used=2 * GIB, limit=4 * GIB, peak=4 * GIB, oom_kills=3)
 
 
 def test_version_1_without_limit(tmp_path: Path) -> None:

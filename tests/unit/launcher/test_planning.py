@@ -28,7 +28,7 @@ def pod(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def have(*devices: Device, limit: int | None = None) -> None:
         monkeypatch.setattr(nvml, "devices", lambda: list(devices))
-        monkeypatch.setattr(memory, "read", lambda: HostMemory(used=GIB, limit=limit, oom_kills=0))
+        monkeypatch.setattr(memory, "read", lambda: HostMemory(used=GIB, limit=limit, peak=None, oom_kills=0))
 
     have()
     return have

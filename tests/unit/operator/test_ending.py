@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.contract.bad_jobs import GOOD
 from tests.unit.operator.cluster import START, Life, child, last_words, pod, report, rl_job
 
-from colocated_operator.observe import ChildJob, ChildPod, Observation, Pulled
+from colocated_operator.observe import ChildJob, ChildPod, Observation, Pulled, child_pod
 from colocated_operator.policies.ending import Ending, ending
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import TERMINATION_LIMIT
@@ -73,6 +73,58 @@ def test_outcome_of_one_pod(changes: dict[str, object], outcome: Outcome) -> Non
     assert found.outcome is outcome
 
 
+KILLED = {"phase": "Failed", "exit_code": 137, "exit_reason": "OOMKilled", "exit_time": START}
+GIB = 2**30
+LOW = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 12Mi."
+FULL_DISK = 'Usage of EmptyDir volume "checkpoints" exceeds the limit "1Gi".'
+
+
+@pytest.mark.parametrize(
+    ("changes", "used", "outcome", "message"),
+    [
+        ({}, 0, Outcome.HOST_OUT_OF_MEMORY, "used more than its memory limit of 64.0 GiB; raise resources.limits"),
+        ({}, 40 * GIB, Outcome.HOST_OUT_OF_MEMORY, "used more than its memory limit"),
+        (
+            {},
+            4 * GIB,
+            Outcome.PREEMPTED,
+            "the node's memory ran out, not the pod's: it had used at most 4.0 of its 64.0",
+        ),
+        ({"memory_limit": 8 * GIB}, GIB, Outcome.HOST_OUT_OF_MEMORY, "used more than its memory limit of 8.0 GiB"),
+        (
+            {"memory_limit": None},
+            4 * GIB,
+            Outcome.PREEMPTED,
+            "the node's memory ran out, not the pod's: it has no limit",
+        ),
+        ({"reason": "Evicted", "message": LOW}, 4 * GIB, Outcome.PREEMPTED, f"was evicted by its node: {LOW}"),
+        ({"reason": "Evicted", "message": FULL_DISK}, GIB, Outcome.CRASH, f"was evicted by its node: {FULL_DISK}"),
+    ],
+)
+def test_whose_memory_ran_out(changes: dict[str, object], used: int, outcome: Outcome, message: str) -> None:
+    """By what the pod used two seconds before, and how fast memory can be filled."""
+    pulled = Pulled(report(4, host_peak_bytes=used, updated=START.timestamp() - 2)) if used else Pulled(None)
+    found = judged(child(**FAILED), pod(**(KILLED | changes)), reports={"pod-1-0": pulled})
+    assert found is not None
+    assert found.outcome is outcome
+    assert message in found.message
+
+
+def test_what_the_node_did_to_one_pod_is_the_cause_of_what_the_others_say() -> None:
+    later = START + timedelta(seconds=5)
+    other = pod(
+        index=1, **OVER, exit_time=later,
+        last_words=report(node=1, outcome=Outcome.CRASH, message="closed by peer").within(TERMINATION_LIMIT),
+    )  # fmt: skip
+    words = report(outcome=Outcome.PREEMPTED, exit_code=137, message="the node's memory ran out")
+    killed = pod(**OVER, exit_time=START, last_words=words.within(TERMINATION_LIMIT))
+    evicted = pod(phase="Failed", reason="Evicted", message=LOW, disruption="TerminationByKubelet", exit_time=START)
+    for cause in (killed, evicted):
+        found = judged(child(**FAILED), cause, other)
+        assert found is not None
+        assert found.outcome is Outcome.PREEMPTED
+
+
 def test_deleted_pod_without_a_word_was_preempted() -> None:
     found = judged(replace(child(), gone=True), pod(gone=True))
     assert found is not None
@@ -119,3 +171,14 @@ def test_any_last_words_end_in_a_status_that_can_be_written(words: str, exit_cod
     status = JobStatus.model_validate(life.status)
     assert status.phase in ("Complete", "Failed", "Restarting", "Starting")
     assert all(len(condition.message) <= 4096 for condition in status.conditions)
+
+
+def test_limit_and_message_are_read_from_the_pod() -> None:
+    resources = {"limits": {"memory": "2Gi"}}
+    body = {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {}, "creationTimestamp": START.isoformat()},
+        "spec": {"containers": [{"name": "sidecar"}, {"name": "colocated", "resources": resources}]},
+        "status": {"phase": "Failed", "reason": "Evicted", "message": LOW},
+    }
+    found = child_pod(body)
+    assert (found.memory_limit, found.reason, found.message) == (2 * GIB, "Evicted", LOW)

@@ -6,13 +6,20 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 
 from colocated_operator.observe import ChildJob, ChildPod, Observation
-from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.outcome import Outcome, node_memory_ran_out
 from colocated_runtime.contract.report import TERMINATION_LIMIT, Report
 
 LOST_AFTER = timedelta(seconds=15)
 """Past its deletionTimestamp, which includes the grace period, a pod that is not terminal is lost."""
 ADMISSION = ("UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "NodeShutdown")
 """Pod reasons of a kubelet that refuses a pod: the node is not what the scheduler took it for."""
+EVICTED = "Evicted"
+PRESSURE = "The node "
+"""How the kubelet begins to speak of an eviction for the node's sake; else the pod was above a limit of its own."""
+FILLED_BYTES_PER_SECOND = 16 << 30
+"""No pod fills memory faster. It bounds what a pod can have used since its last report."""
+KILLED = 137
+"""Exit code of what the kernel killed; a launcher that was asked to stop says 143."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +57,9 @@ def ending(observation: Observation, child: ChildJob, now: datetime) -> Ending |
 
 
 def _by_pods(observation: Observation, pods: tuple[ChildPod, ...]) -> Ending | None:
-    """The ending of the pod that failed by itself, and first; of the others only if none did."""
+    """The ending of the pod that failed by itself, or was taken, and first; of the others only if none was."""
     endings = [
-        (found.outcome is Outcome.PREEMPTED, pod.exit_time or pod.created, pod.index, found)
+        (_only_stopped(found, pod), pod.exit_time or pod.created, pod.index, found)
         for pod in pods
         if (found := _of_pod(observation, pod))
     ]
@@ -61,13 +68,12 @@ def _by_pods(observation: Observation, pods: tuple[ChildPod, ...]) -> Ending | N
 
 def _of_pod(observation: Observation, pod: ChildPod) -> Ending | None:
     report = final_report(observation, pod)
-    if pod.exit_reason == "OOMKilled":
-        return Ending(
-            Outcome.HOST_OUT_OF_MEMORY,
-            f"pod {pod.name} used more than its memory limit; raise resources.limits.memory",
-            pod.exit_code,
-            report,
-        )
+    if pod.reason == EVICTED:
+        outcome = Outcome.PREEMPTED if pod.message.startswith(PRESSURE) else Outcome.CRASH
+        return Ending(outcome, f"pod {pod.name} was evicted by its node: {pod.message}", pod.exit_code, report)
+    knows = report and report.outcome in (Outcome.PREEMPTED, Outcome.HOST_OUT_OF_MEMORY)
+    if pod.exit_reason == "OOMKilled" and not knows:
+        return _out_of_memory(pod, report)
     if report and report.outcome:
         return Ending(report.outcome, report.message, _exit_code(report, pod), report)
     if pod.disruption or pod.reason in ADMISSION:
@@ -79,6 +85,27 @@ def _of_pod(observation: Observation, pod: ChildPod) -> Ending | None:
         return Ending(Outcome.PREEMPTED, f"pod {pod.name} was stopped", pod.exit_code, report)
     words = pod.last_words.strip()[-1000:] or pod.exit_reason or "no message"
     return Ending(Outcome.CRASH, f"pod {pod.name}, exit code {pod.exit_code}: {words}", pod.exit_code, report)
+
+
+def _only_stopped(end: Ending, pod: ChildPod) -> bool:
+    """Whether the pod was asked to stop, maybe because of another pod's end; not: taken by its node or the cluster."""
+    taken = pod.disruption or pod.reason in (EVICTED, *ADMISSION) or end.exit_code == KILLED
+    return end.outcome is Outcome.PREEMPTED and not taken
+
+
+def _out_of_memory(pod: ChildPod, report: Report | None) -> Ending:
+    """The kernel killed the launcher too: at the pod's limit, unless it cannot have come near it since its report."""
+    limit = pod.memory_limit
+    if limit is None:
+        return Ending(Outcome.PREEMPTED, f"pod {pod.name}: {node_memory_ran_out(None, None)}", pod.exit_code, report)
+    if report and report.host_peak_bytes and pod.exit_time:
+        seconds = max(0.0, pod.exit_time.timestamp() - report.updated) + 1
+        if report.host_peak_bytes + seconds * FILLED_BYTES_PER_SECOND < limit:
+            message = f"pod {pod.name}: {node_memory_ran_out(limit, report.host_peak_bytes)}"
+            return Ending(Outcome.PREEMPTED, message, pod.exit_code, report)
+    most = f"{limit / 2**30:.1f} GiB"
+    message = f"pod {pod.name} used more than its memory limit of {most}; raise resources.limits.memory"
+    return Ending(Outcome.HOST_OUT_OF_MEMORY, message, pod.exit_code, report)
 
 
 def is_lost(pod: ChildPod, now: datetime) -> bool:

@@ -26,6 +26,18 @@ DEVICE_FULL = ("out of memory", "cumem_allocator", "CUBLAS_STATUS_ALLOC_FAILED")
 """Texts of a device that is full, in exceptions and logs: torch's, the driver's, vLLM's sleep-mode allocator's."""
 
 
+def node_memory_ran_out(limit: int | None, used: int | None) -> str:
+    """What is said of a pod that the kernel killed although it was not at its limit; both in bytes."""
+    if limit and used is not None:
+        why = f"it had used at most {used / 2**30:.1f} of its {limit / 2**30:.1f} GiB"
+    else:
+        why = "it has no limit"
+    return (
+        f"the node's memory ran out, not the pod's: {why}. Give resources.requests.memory what it needs, so that the"
+        " scheduler keeps it free"
+    )
+
+
 class Verdict(NamedTuple):
     """What the operator does after an outcome."""
 

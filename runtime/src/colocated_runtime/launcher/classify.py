@@ -4,7 +4,7 @@ import re
 import signal
 from dataclasses import dataclass, field
 
-from colocated_runtime.contract.outcome import DEVICE_FULL, Outcome
+from colocated_runtime.contract.outcome import DEVICE_FULL, Outcome, node_memory_ran_out
 from colocated_runtime.contract.phase import Phase
 from colocated_runtime.contract.report import RankState
 
@@ -19,6 +19,9 @@ LOST_PEER = (
 """A rank that says so has lost another one: the other's end is the cause."""
 DOUBTFUL = (Outcome.CRASH, Outcome.TRANSIENT)
 """What a rank may also say of itself when only another one has failed."""
+LIMIT_REACHED = 0.95
+"""Share of its limit that a container must once have used for the limit to be why the kernel killed: the pod's own
+cgroup, with the same limit, holds a little more than the container."""
 LAST_LINES = 3000
 """Characters at the end of a log in which the cause of an end is looked for."""
 FAILURE = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid: \d+\)")
@@ -46,6 +49,8 @@ class Facts:
     """The ranks did not leave within the grace period and were killed."""
     oom_kills: int = 0
     memory_limit: int | None = None
+    memory_peak: int | None = None
+    """The most that the container has used; None if not known."""
     own_worker: bool = True
 
 
@@ -73,7 +78,7 @@ def classify(facts: Facts) -> Ending:
     if not bad and any(rank.outcome is Outcome.COMPLETE for rank in words):
         return Ending(Outcome.COMPLETE, words[0].message, 0)
     if facts.oom_kills:
-        return _host_out_of_memory(facts)
+        return _host_out_of_memory(facts, facts.memory_limit, facts.memory_peak)
     if facts.stopping or (not bad and words):
         return _preempted(facts, words)
     if bad and not _died_silently(facts):
@@ -109,14 +114,18 @@ def _died_silently(facts: Facts) -> bool:
     return facts.failed_rank is not None and facts.failed_rank not in spoke
 
 
-def _host_out_of_memory(facts: Facts) -> Ending:
-    limit = f" of {facts.memory_limit / 2**30:.1f} GiB" if facts.memory_limit else ""
-    return Ending(
-        Outcome.HOST_OUT_OF_MEMORY,
-        f"the kernel killed a process of the pod at its memory limit{limit}: raise resources.limits.memory",
-        137,
-        facts.failed_rank,
-    )
+def _host_out_of_memory(facts: Facts, limit: int | None, peak: int | None) -> Ending:
+    """At the pod's own limit; or because the whole node's memory ran out, which is not the job's fault."""
+    if limit and (peak is None or peak >= LIMIT_REACHED * limit):
+        outcome = Outcome.HOST_OUT_OF_MEMORY
+        message = (
+            f"the kernel killed a process of the pod at its memory limit of {limit / 2**30:.1f} GiB: raise"
+            " resources.limits.memory"
+        )
+    else:
+        outcome = Outcome.PREEMPTED
+        message = f"the kernel killed a process of the pod: {node_memory_ran_out(limit, peak)}"
+    return Ending(outcome, message, 137, facts.failed_rank)
 
 
 def _preempted(facts: Facts, words: list[RankState]) -> Ending:

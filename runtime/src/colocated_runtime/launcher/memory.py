@@ -16,6 +16,8 @@ class HostMemory:
 
     used: int
     limit: int | None
+    peak: int | None
+    """The most ever charged, page cache included; None where the kernel does not keep it."""
     oom_kills: int
 
     @property
@@ -28,24 +30,25 @@ def read(root: Path = CGROUP) -> HostMemory | None:
     """The container's memory now; None where no memory cgroup is to be seen (a host without containers)."""
     try:
         if (root / "memory.current").exists():
-            return _read(root, "memory.current", "memory.max", "memory.events", "inactive_file")
+            return _read(root, "memory.current", "memory.max", "memory.peak", "memory.events", "inactive_file")
         if (root / "memory" / "memory.usage_in_bytes").exists():
             return _read(
-                root / "memory", "memory.usage_in_bytes", "memory.limit_in_bytes", "memory.oom_control",
-                "total_inactive_file",
+                root / "memory", "memory.usage_in_bytes", "memory.limit_in_bytes", "memory.max_usage_in_bytes",
+                "memory.oom_control", "total_inactive_file",
             )  # fmt: skip
     except OSError:
         return None
     return None
 
 
-def _read(directory: Path, usage: str, limit: str, events: str, inactive: str) -> HostMemory:
+def _read(directory: Path, usage: str, limit: str, peak: str, events: str, inactive: str) -> HostMemory:
     used = int((directory / usage).read_text())
     most = (directory / limit).read_text().strip()
     cache = _fields((directory / "memory.stat").read_text()).get(inactive, 0)
     return HostMemory(
         used=max(0, used - cache),
         limit=None if most == "max" or int(most) >= UNLIMITED else int(most),
+        peak=int((directory / peak).read_text()) if (directory / peak).exists() else None,
         oom_kills=_fields((directory / events).read_text()).get("oom_kill", 0),
     )
 

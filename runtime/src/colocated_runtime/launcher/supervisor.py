@@ -133,7 +133,11 @@ class Supervisor:
 
     def _look_at_memory(self, now: float) -> None:
         host = memory.read()
-        if host is None or host.limit is None or not self._gauge.rises(host.share):
+        if host is None:
+            return
+        peak = max(self._report.host_peak_bytes, host.used if host.peak is None else host.peak)
+        self._report = self._report.model_copy(update={"host_peak_bytes": peak})
+        if host.limit is None or not self._gauge.rises(host.share):
             return
         message = f"the pod uses {host.share:.0%} of its memory limit ({host.limit / 2**30:.1f} GiB)"
         log.warning("memory pressure", message=message)
@@ -215,6 +219,7 @@ class Supervisor:
             overran=self._overran,
             oom_kills=host.oom_kills - self._oom_kills_before if host else 0,
             memory_limit=host.limit if host else None,
+            memory_peak=host.peak if host else None,
             own_worker=self._own_worker,
         )
 
