@@ -62,6 +62,34 @@ def test_the_plan_itself(tmp_path: Path, option: str, parse: Any) -> None:
     assert made.device_bytes == 80 * 2**30
 
 
+def test_without_a_device_well_known_ones_are_compared(tmp_path: Path) -> None:
+    large = {"gpusPerNode": 1, "model.source": "hf://Qwen/Qwen2.5-7B", "lora": {}}
+    done = colocated("plan", job(tmp_path, large))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.startswith("job: names no device")
+    verdicts = {line.split()[0]: " ".join(line.split()[3:]) for line in done.stdout.splitlines() if "NVIDIA-" in line}
+    assert verdicts["NVIDIA-L4"].endswith("does not fit")
+    assert verdicts["NVIDIA-H200"].endswith(" fits")
+    smallest = next(product for product, verdict in verdicts.items() if not verdict.endswith("not fit"))
+    assert f": colocated plan {tmp_path}/job.yaml --device-product {smallest}\n" in done.stdout
+    assert colocated("plan", job(tmp_path, large), "--device-product", smallest).exit_code == 0
+
+
+def test_where_no_well_known_device_is_large_enough_the_largest_says_why(tmp_path: Path) -> None:
+    huge = {"gpusPerNode": 1, "model.source": "hf://Qwen/Qwen2.5-72B"}
+    done = colocated("plan", job(tmp_path, huge))
+    assert done.exit_code == 1
+    assert "on NVIDIA-B200: " in done.stdout
+    assert "missing" in done.stdout
+
+
+def test_a_job_on_amd_is_compared_on_amd(tmp_path: Path) -> None:
+    amd = {"gpusPerNode": 1, "resourceName": "amd.com/gpu", "runtime.image": "example.org/rocm:1"}
+    shown = colocated("plan", job(tmp_path, amd)).stdout
+    assert "AMD_Instinct_MI300X_OAM" in shown
+    assert "NVIDIA" not in shown
+
+
 def test_the_picture_is_written_beside_the_table(tmp_path: Path) -> None:
     done = colocated("plan", job(tmp_path, GPU), "--picture", tmp_path / "out.svg")
     assert done.exit_code == 0
@@ -113,8 +141,10 @@ def test_a_config_json_that_cannot_be_planned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [
-        ({"gpusPerNode": 1}, (), "give --device-memory 80Gi or --device-product"),
-        ({"gpusPerNode": 1, "device.product": "Voodoo2"}, (), "device.product: Voodoo2 is no product known here"),
+        ({"gpusPerNode": 1}, ("-o", "json"), "spec.device: not said; give --device-memory 80Gi or --device-product"),
+        ({"gpusPerNode": 1}, ("--picture", "x.svg"), "spec.device: not said; give --device-memory 80Gi"),
+        ({"gpusPerNode": 1, "device.product": "Voodoo2"}, (), "Voodoo2 is no product whose memory is known here; give"),
+        ({"gpusPerNode": 1, "device.product": "GRID-A100D-20C"}, (), "is no product whose memory is known here; give"),
         (GPU, ("--device-memory", "80"), "error: --device-memory: 80 is 80 bytes, too few to mean it; write 80Gi"),
         (GPU, ("--device-memory", ""), "--device-memory: '' is no quantity"),
         (GPU | {"device.memory": 80}, (), "spec.device.memory: 80 is 80 bytes, too few to mean it; write 80Gi"),

@@ -1,5 +1,6 @@
 """`colocated plan`: the memory plan of a job, before anything runs."""
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,8 @@ import typer
 import yaml
 from rich.console import Console
 
-from colocated_operator.cli.document import Document, Mistakes, read
+from colocated_operator.cli.devices import devices_view, on_each_device
+from colocated_operator.cli.document import Mistakes, read
 from colocated_operator.cli.model import refuse
 from colocated_operator.cli.picture import picture
 from colocated_operator.cli.plan_view import plan_view
@@ -18,6 +20,7 @@ from colocated_runtime.contract.refusals import LEAST_DEVICE, no_size
 from colocated_runtime.contract.values import quantity_text
 from colocated_runtime.planner.devices import Hardware, hardware_of
 from colocated_runtime.planner.plan import make_plan
+from colocated_runtime.planner.shapes import Shape
 
 DOES_NOT_FIT = 1
 USAGE = 2
@@ -45,11 +48,19 @@ def plan(
 ) -> None:
     """Predict what each phase of a job needs, on GPU and host, before anything runs.
 
+    For a job that names no device: on which well-known ones it fits.
+
     Exit code: 0 it fits, 1 it does not, 2 a mistake in the file or too little said.
     """
     try:
         document = read(file, name)
-        made = _plan(file, document, config, device_memory, device_product)
+        spec = _on_device(document.spec, device_memory, device_product)
+        shape = _shape(file, spec, config)
+        if spec.device.memory is None and spec.device.product is None and output is None and draw is None:
+            given = {"--config": config, "--name": name}
+            options = [f"{option}={value}" for option, value in given.items() if value is not None]
+            raise typer.Exit(_show_devices(document.name, ["colocated", "plan", str(file), *options], spec, shape))
+        made = make_plan(spec, shape, _hardware(file, spec))
         if draw:
             _write(draw, picture(document.name, made))
     except Mistakes as mistakes:
@@ -63,8 +74,14 @@ def plan(
     raise typer.Exit(0 if made.fits else DOES_NOT_FIT)
 
 
-def _plan(file: Path, document: Document, config: Path | None, memory: str | None, product: str | None) -> Plan:
-    spec = _on_device(document.spec, memory, product)
+def _show_devices(name: str, command: list[str], spec: JobSpec, shape: Shape) -> int:
+    """Which well-known devices would do; the exit code. `command` lacks but the device."""
+    plans = on_each_device(spec, shape)
+    Console().print(devices_view(name, shlex.join(command), plans), highlight=False, soft_wrap=True)
+    return 0 if any(made.fits for made in plans.values()) else DOES_NOT_FIT
+
+
+def _shape(file: Path, spec: JobSpec, config: Path | None) -> Shape:
     shape = refuse(file, spec, config, planned=True)
     if spec.runtime.command or spec.model is None:
         raise Mistakes(f"{file}: spec.runtime.command runs a program of its own, whose memory is not known here")
@@ -75,7 +92,7 @@ def _plan(file: Path, document: Document, config: Path | None, memory: str | Non
             f"{file}: spec.model.source: {spec.model.source} is no model whose sizes are known here; give its"
             " config.json by --config, or the sizes as spec.model.shape"
         )
-    return make_plan(spec, shape, _hardware(file, spec))
+    return shape
 
 
 def _on_device(spec: JobSpec, memory: str | None, product: str | None) -> JobSpec:
@@ -97,10 +114,10 @@ def _hardware(file: Path, spec: JobSpec) -> Hardware:
     hardware = hardware_of(spec)
     if hardware is None:
         product = spec.device.product
-        said = f"spec.device.product: {product} is no product known here" if product else "spec.device: not said"
+        unknown = f"spec.device.product: {product} is no product whose memory is known here"
         raise Mistakes(
-            f"{file}: {said}; give --device-memory 80Gi or --device-product NVIDIA-H100-80GB-HBM3, or set the same in"
-            " spec.device"
+            f"{file}: {unknown if product else 'spec.device: not said'}; give --device-memory 80Gi or --device-product"
+            " NVIDIA-H100-80GB-HBM3, or set the same in spec.device"
         )
     return hardware
 
