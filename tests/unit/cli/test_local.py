@@ -3,9 +3,11 @@ from pathlib import Path
 import pytest
 
 from colocated_operator.cli.document import Document, Mistakes
-from colocated_operator.cli.local import prepare, unsuitable
+from colocated_operator.cli.local import LocalRun, finished, prepare, unsuitable, wrong_variable
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Report, Stage
 
 
 def document(config_maps: dict[str, dict[str, str]] | None = None, **spec: object) -> Document:
@@ -57,6 +59,39 @@ def test_attempts_are_numbered_on(tmp_path: Path) -> None:
     (tmp_path / "job-local" / "reports").mkdir()
     (tmp_path / "job-local" / "reports" / "attempt-10-node-0.json").touch()
     assert prepare(document(), tmp_path).attempt.attempt == 11
+
+
+def complete(directory: Path, made: LocalRun) -> None:
+    """Leave behind what a launcher leaves that has completed the job."""
+    home = directory / made.attempt.directory
+    (home / "model").mkdir(parents=True)
+    (home / "reports").mkdir()
+    report = Report(
+        name="job", uid="local", attempt=1, node=0, started=0, updated=0, stage=Stage.FINISHED,
+        outcome=Outcome.COMPLETE, model_uri=f"file://{home}/model",
+    )  # fmt: skip
+    (home / "reports" / "attempt-1-node-0.json").write_text(report.model_dump_json(by_alias=True))
+
+
+def test_a_job_that_is_complete_is_found(tmp_path: Path) -> None:
+    job = document(trainer={"max_steps": 3})
+    assert finished(job, tmp_path / "run") is None
+    made = prepare(job, tmp_path / "run")
+    assert finished(job, tmp_path / "run") is None
+    complete(tmp_path / "run", made)
+    found = finished(job, tmp_path / "run")
+    assert found is not None
+    assert found[0].model_uri == f"file://{tmp_path}/run/job-local/model"
+    assert found[1] == tmp_path / "run" / "job-local" / "logs" / "attempt-1"
+    assert finished(document(trainer={"max_steps": 4}), tmp_path / "run") is None, "another job goes on"
+    (tmp_path / "run" / "job-local" / "model").rmdir()
+    assert finished(job, tmp_path / "run") is None, "its results are gone"
+
+
+def test_a_variable_of_the_shell_that_is_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wrong_variable() == ""
+    monkeypatch.setenv("MASTER_PORT", "abc")
+    assert wrong_variable().startswith("MASTER_PORT, a variable of this shell: 'abc' is no port; use a number from 1")
 
 
 def test_one_run_at_a_time_in_a_directory(tmp_path: Path) -> None:

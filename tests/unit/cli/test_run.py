@@ -62,6 +62,11 @@ def test_complete(tmp_path: Path) -> None:
     assert f"checkpoint  file://{home}/checkpoints/checkpoint-4" in done.stdout
     assert f"model       file://{home}/model" in done.stdout
     assert (home / "logs" / "attempt-1" / "rank-0.log").read_text().startswith("step 1\n")
+    again = run(tmp_path / "job.yaml")
+    assert again.returncode == 0
+    assert again.stdout.startswith("job is complete already; to start anew, remove job-run, or give another --storage")
+    assert f"model       file://{home}/model" in again.stdout
+    assert not (home / "logs" / "attempt-2").exists()
 
 
 @pytest.mark.torch

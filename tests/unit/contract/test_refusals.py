@@ -101,6 +101,12 @@ def test_too_few_prompts_for_one_rollout() -> None:
     assert message.startswith("dataset: 1 rows")
 
 
+def test_the_rendezvous_port_is_a_port() -> None:
+    (message,) = said(runtime__env=[{"name": "MASTER_PORT", "value": "abc"}])
+    assert message == "runtime.env[0]: MASTER_PORT: 'abc' is no port; use a number from 1 to 65535, or leave it out"
+    assert said(runtime__env=[{"name": "MASTER_PORT", "value": "29501"}]) == []
+
+
 def test_rocm_needs_an_own_image() -> None:
     changes = {"gpusPerNode": 1, "resourceName": "amd.com/gpu"}
     assert said(**changes)[0].startswith("device.backend: rocm has no image yet")

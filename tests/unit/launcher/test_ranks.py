@@ -2,7 +2,11 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
+from colocated_runtime.contract import names
 from colocated_runtime.launcher import ranks
+from colocated_runtime.launcher.environment import Environment
 
 
 def test_torchruns_arguments(make_attempt) -> None:
@@ -38,3 +42,17 @@ def test_the_rendezvous_port() -> None:
     assert ranks.master_port(2, {}) == 29500
     assert ranks.master_port(2, {"MASTER_PORT": "7"}) == 7
     assert ranks.master_port(1, {}) not in (0, 29500)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("MASTER_PORT", "abc", "MASTER_PORT: 'abc' is no port; use a number from 1 to 65535"),
+        ("MASTER_PORT", "70000", "MASTER_PORT: '70000' is no port"),
+        (names.ENV_NODE_INDEX, "x", f"{names.ENV_NODE_INDEX}: invalid literal"),
+        (names.ENV_GRACE_SECONDS, "x", f"{names.ENV_GRACE_SECONDS}: could not convert"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(make_attempt, name: str, value: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Environment.read({name: value}, make_attempt(), Path("attempt.json"))

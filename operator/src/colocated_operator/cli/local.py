@@ -16,9 +16,11 @@ from colocated_operator.cli.document import Document, Mistakes
 from colocated_runtime.contract import names, uris
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.refusals import clash
 from colocated_runtime.contract.report import Report
 from colocated_runtime.contract.sources import named_sources
+from colocated_runtime.contract.values import port
 
 HOST = "127.0.0.1"
 UID = "local"
@@ -83,6 +85,22 @@ class LocalRun:
         }  # fmt: skip
 
 
+def finished(document: Document, directory: Path) -> tuple[Report, Path] | None:
+    """Final report and logs of this very job, where it is complete in `directory` and its results still lie there."""
+    try:
+        last = Attempt.model_validate_json((directory / names.ATTEMPT_KEY).read_bytes())
+        report = directory / last.directory / names.final_report(last.attempt, node=0)
+        found = Report.model_validate_json(report.read_bytes())
+    except (OSError, ValueError):
+        return None
+    results = [found.model_uri, *(checkpoint.uri for checkpoint in found.checkpoints[-1:])]
+    there = all(Path(uris.parse(uri).path).exists() for uri in results if uri)
+    same = (last.name, last.spec) == (document.name, document.spec)
+    if not (same and there and found.outcome is Outcome.COMPLETE):
+        return None
+    return found, directory / last.directory / names.log_directory(last.attempt)
+
+
 def prepare(document: Document, directory: Path) -> LocalRun:
     """Write what the launcher reads; the attempt's number follows on those that lie there. Raise Mistakes."""
     directory = directory.absolute()
@@ -134,6 +152,15 @@ def unsuitable(document: Document) -> list[str]:
         if variable.value_from and variable.name not in os.environ
     ]
     return found
+
+
+def wrong_variable() -> str:
+    """What is wrong with this shell's variables; empty where nothing is."""
+    try:
+        port(os.environ.get(names.ENV_MASTER_PORT, str(names.RENDEZVOUS_PORT)))
+    except ValueError as error:
+        return f"{names.ENV_MASTER_PORT}, a variable of this shell: {error}, or unset it"
+    return ""
 
 
 def missing_runtime(spec: JobSpec) -> str:

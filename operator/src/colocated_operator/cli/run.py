@@ -29,6 +29,8 @@ def run(
 ) -> None:
     """Run a job on this machine, without a cluster. Run it again to go on from its last checkpoint.
 
+    A job that is complete is not run again: its results are shown.
+
     Ctrl-C saves a checkpoint and leaves; a second one leaves at once. Exit code: 0 complete, 143 stopped, 1 failed,
     2 a mistake in the file.
     """
@@ -36,7 +38,12 @@ def run(
     try:
         document = read(file, name)
         _refuse(file, document)
-        started = local.prepare(document, storage or Path(f"{document.name}-run"))
+        directory = storage or Path(f"{document.name}-run")
+        done = local.finished(document, directory)
+        if done:
+            _show_results(document.name, directory, *done, console)
+            return
+        started = local.prepare(document, directory)
     except Mistakes as mistakes:
         for line in mistakes.lines:
             typer.echo(f"error: {line}", err=True)
@@ -47,14 +54,20 @@ def run(
     raise typer.Exit(_follow(started, console))
 
 
+def _show_results(name: str, directory: Path, report: Report, logs: Path, console: Console) -> None:
+    ways = f"to start anew, remove {directory}, or give another --storage"
+    for line in (f"{name} is complete already; {ways}", *view.closing_words(report, str(logs))):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 def _refuse(file: Path, document: Document) -> None:
     refuse(file, document.spec)
     found = local.unsuitable(document)
     if found:
         raise Mistakes(*(f"{file}: spec.{line}" for line in found))
-    missing = local.missing_runtime(document.spec)
-    if missing:
-        raise Mistakes(missing)
+    for wrong in (local.wrong_variable(), local.missing_runtime(document.spec)):
+        if wrong:
+            raise Mistakes(wrong)
 
 
 def _notes(document: Document) -> list[str]:

@@ -24,6 +24,8 @@ CONTAINER = "colocated"
 REPORT_PORT = 8471
 """Where the launcher serves GET /report and GET /healthz."""
 RENDEZVOUS_PORT = 29500
+ENV_MASTER_PORT = "MASTER_PORT"
+"""torchrun's own: another rendezvous port."""
 
 ATTEMPT_FILE = "/etc/colocated/attempt.json"
 """The attempt's description (`contract.attempt.Attempt`), from the ConfigMap's key of the same base name."""

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator, Mapping
 from colocated_runtime.contract import trainer, uris
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward, Runtime
+from colocated_runtime.contract.names import ENV_MASTER_PORT
 from colocated_runtime.contract.rules import IMAGE, RESOURCE_NAME
 from colocated_runtime.contract.sources import named_sources
-from colocated_runtime.contract.values import quantity_bytes
+from colocated_runtime.contract.values import port, quantity_bytes
 
 MOST_BYTES = 1 << 50
 """No device and no node has more memory."""
@@ -99,6 +100,11 @@ def _runtime(runtime: Runtime) -> Iterator[str]:
     for index, variable in enumerate(runtime.env):
         if (variable.value is None) == (variable.value_from is None):
             yield f"runtime.env[{index}]: {variable.name}: give exactly one of value and valueFrom"
+        if variable.name == ENV_MASTER_PORT and variable.value is not None:
+            try:
+                port(variable.value)
+            except ValueError as error:
+                yield f"runtime.env[{index}]: {variable.name}: {error}, or leave it out"
 
 
 def _memory(spec: JobSpec) -> Iterator[str]:

@@ -38,6 +38,13 @@ def quantity_bytes(quantity: str) -> int:
     return int(Fraction(number) * Fraction(10) ** max(-30, min(exponent, 30)))  # 1e999999999 would take minutes
 
 
+def port(text: str) -> int:
+    """A TCP port. Raise ValueError if it is none."""
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        raise ValueError(f"{text!r} is no port; use a number from 1 to 65535")
+    return int(text)
+
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Text = Annotated[str, StringConstraints(max_length=4096)]
 Uri = Annotated[str, StringConstraints(min_length=6, max_length=1024)]

@@ -1,14 +1,17 @@
 """What the launcher's environment tells it: where things lie, which node of the job this is, how long it may take."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.values import port
 from colocated_runtime.files import SharedFiles
 
-GRACE_SECONDS = 110.0
+T = TypeVar("T")
+GRACE_SECONDS = "110"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ class Environment:
     @classmethod
     def read(cls, env: Mapping[str, str], attempt: Attempt, attempt_file: Path) -> "Environment":
         """From the variables of contract.names; raise ValueError where one is no number or the node unknown."""
-        node = int(env.get(names.ENV_NODE_INDEX, "0"))
+        if names.ENV_MASTER_PORT in env:
+            _read(env, names.ENV_MASTER_PORT, port, "")
+        node = _read(env, names.ENV_NODE_INDEX, int, "0")
         if node >= len(attempt.hosts):
             raise ValueError(f"{names.ENV_NODE_INDEX}={node}, but the attempt has {len(attempt.hosts)} hosts")
         return cls(
@@ -61,9 +66,17 @@ class Environment:
                 termination_log=Path(env.get(names.ENV_TERMINATION_LOG, names.TERMINATION_LOG)),
             ),
             node=node,
-            grace_seconds=float(env.get(names.ENV_GRACE_SECONDS, GRACE_SECONDS)),
+            grace_seconds=_read(env, names.ENV_GRACE_SECONDS, float, GRACE_SECONDS),
             report_host=env.get(names.ENV_REPORT_HOST),
         )
+
+
+def _read(env: Mapping[str, str], name: str, kind: Callable[[str], T], default: str) -> T:
+    """The variable as `kind`; raise ValueError with its name."""
+    try:
+        return kind(env.get(name, default))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def attempt_file(env: Mapping[str, str]) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.values import port
 from colocated_runtime.launcher import processes
 
 WORKER = ("-m", "colocated_runtime.worker")
@@ -57,9 +58,12 @@ def start(attempt: Attempt, node: int, state: Path, log_dir: Path) -> subprocess
 
 
 def master_port(hosts: int, env: Mapping[str, str]) -> int:
-    """The rendezvous port: a free one where one host is alone, else one that all hosts know beforehand."""
-    if "MASTER_PORT" in env:
-        return int(env["MASTER_PORT"])
+    """The rendezvous port: a free one where one host is alone, else one that all hosts know beforehand.
+
+    Raise ValueError where MASTER_PORT is no port.
+    """
+    if names.ENV_MASTER_PORT in env:
+        return port(env[names.ENV_MASTER_PORT])
     if hosts > 1:
         return names.RENDEZVOUS_PORT
     with socket.socket() as free:

@@ -179,7 +179,10 @@ class Job:
             return Outcome.PREEMPTED
         if not self.state.state.evaluations and checkpoint is None:
             self._evaluate(0)
-        if checkpoint is None or not self.trainer.finished(checkpoint):
+        if checkpoint and self.trainer.finished(checkpoint):
+            done = self.trainer.state
+            self.state.update(progress=Progress(step=done.global_step, total_steps=done.max_steps))
+        else:
             with self.phases(Phase.TRAIN):  # the optimizer's step is between the trainer's own phases
                 self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if self.stop.stopped:
