@@ -25,6 +25,18 @@ def test_the_job_among_other_objects(tmp_path: Path) -> None:
     assert document.config_maps == {"code": {"mine.py": "x = 1"}}
 
 
+def test_the_namespace_of_the_command_line_is_that_of_a_job_without_one(tmp_path: Path) -> None:
+    path = write(tmp_path, HEAD + "spec: {}")
+    assert read(path).namespace == "default"
+    assert read(path, namespace="team").namespace == "team"
+    path = write(tmp_path, HEAD.replace("job}", "job, namespace: team}") + "spec: {}")
+    assert read(path, namespace="team").namespace == "team"
+    with pytest.raises(Mistakes, match=r"metadata\.namespace: team is not --namespace other; leave one of them out"):
+        read(path, namespace="other")
+    with pytest.raises(Mistakes, match="--namespace: 'A b' is no namespace"):
+        read(write(tmp_path, HEAD + "spec: {}"), namespace="A b")
+
+
 def test_one_of_several(tmp_path: Path) -> None:
     path = write(tmp_path, f"{HEAD}spec: {{}}\n---\n{HEAD.replace('job}', 'other}')}spec: {{nodes: 3}}\n")
     assert read(path, "other").spec.nodes == 3

@@ -170,6 +170,34 @@ def test_a_mistake_is_exit_code_2_and_one_message(
     assert done.stdout == ""
 
 
+SLIPS = [({"trainer.optim": "foo"}, "spec.trainer.optim: 'foo' is none of adamw_torch, "),
+         ({"trainer.num_generation": 8}, "spec.trainer.num_generation: no option of TRL's GRPOConfig; did you mean"),
+         ({"trainer.lr_scheduler_type": "cos"}, "spec.trainer.lr_scheduler_type: 'cos' is none of linear, "),
+         ({"trainer.learning_rate": "1e-6"}, "spec.trainer.learning_rate: '1e-6' is not a number")]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["plan", "render", "run"])
+@pytest.mark.parametrize(("changes", "words"), SLIPS)
+def test_a_slip_in_a_trainers_option_is_refused_at_once(
+    tmp_path: Path, changes: dict[str, Any], words: str, command: str
+) -> None:
+    done = colocated(command, job(tmp_path, GPU | changes))
+    assert done.exit_code == 2
+    assert words in done.stderr
+
+
+def test_an_option_that_another_image_may_have_is_warned_of(tmp_path: Path) -> None:
+    path = job(tmp_path, GPU | {"trainer.num_generation": 8, "runtime.image": "example.org/newer:1"})
+    for command in ("plan", "render"):
+        done = colocated(command, path)
+        assert done.exit_code == 0
+        assert done.stderr.startswith(f"warning: {path}: spec.trainer.num_generation: no option of TRL's GRPOConfig;")
+    here = colocated("run", path)  # the image is not used
+    assert here.exit_code == 2
+    assert "error: " in here.stderr
+    assert "spec.trainer.num_generation: no option of TRL's GRPOConfig; did you mean" in here.stderr
+
+
 # render
 
 
@@ -189,6 +217,15 @@ def test_what_is_rendered_is_what_the_operator_creates(tmp_path: Path) -> None:
     wanted = [make(create.plan) for make in (objects.config_map, objects.service, objects.volume_claim, objects.job)]
     assert shown == wanted
     assert shown[-1]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+
+
+@pytest.mark.parametrize("option", ["-n", "--namespace"])
+def test_rendered_into_a_namespace(tmp_path: Path, option: str) -> None:
+    path = job(tmp_path)
+    path.write_text(path.read_text().replace('"namespace": "ns", ', ""))
+    bodies = rendered(path, "--image", "i", option, "team")
+    assert {body["metadata"]["namespace"] for body in bodies} == {"team"}
+    assert "job-00000.team.svc" in str(bodies) or "team" in str(bodies[0]["data"])
 
 
 def test_a_job_without_a_claim_has_none(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,8 +40,11 @@ class Document:
     labels: dict[str, str] = field(default_factory=dict)
 
 
-def read(path: Path, name: str | None = None) -> Document:
-    """The ColocatedRLJob in the file, `name` where it holds several. Raise Mistakes."""
+def read(path: Path, name: str | None = None, namespace: str | None = None) -> Document:
+    """The ColocatedRLJob in the file, `name` where it holds several. Raise Mistakes.
+
+    `namespace` is that of a job that names none, as kubectl has it: one that names another is a mistake.
+    """
     objects = _objects(path)
     jobs = [entry for entry in objects if entry.get("kind") == names.KIND]
     known = [str(_metadata(job).get("name", "")) for job in jobs]
@@ -56,7 +59,8 @@ def read(path: Path, name: str | None = None) -> Document:
         if len(set(known)) < len(known) or name:
             raise Mistakes(f"{path}: holds several {names.KIND}s of one name: {', '.join(known)}; rename them")
         raise Mistakes(f"{path}: holds several {names.KIND}s; choose one by --name: {', '.join(known)}")
-    return _document(path, jobs[0], _config_maps(path, objects))
+    document = _document(path, jobs[0], _config_maps(path, objects))
+    return replace(document, namespace=_namespace(path, jobs[0], namespace))
 
 
 def _objects(path: Path) -> list[dict[str, Any]]:
@@ -88,18 +92,24 @@ def _document(path: Path, job: dict[str, Any], config_maps: dict[str, dict[str, 
         spec = JobSpec.model_validate(job.get("spec"), by_alias=True, by_name=False)
     except ValidationError as error:
         raise Mistakes(*(f"{path}: {explain(detail)}" for detail in error.errors())) from error
-    labels, namespace = metadata.get("labels"), metadata.get("namespace") or "default"
-    if not isinstance(namespace, str) or not NAMESPACE.fullmatch(namespace):
-        raise Mistakes(
-            f"{path}: metadata.namespace: {namespace!r} is no namespace; use lower-case letters, digits, '-'"
-        )
+    labels = metadata.get("labels")
     return Document(
         name=name,
-        namespace=namespace,
+        namespace="default",
         spec=spec,
         config_maps=config_maps,
         labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
     )
+
+
+def _namespace(path: Path, job: dict[str, Any], wanted: str | None) -> str:
+    said = _metadata(job).get("namespace")
+    for place, namespace in ((f"{path}: metadata.namespace", said), ("--namespace", wanted)):
+        if namespace is not None and not (isinstance(namespace, str) and NAMESPACE.fullmatch(namespace)):
+            raise Mistakes(f"{place}: {namespace!r} is no namespace; use lower-case letters, digits, '-'")
+    if said and wanted and said != wanted:
+        raise Mistakes(f"{path}: metadata.namespace: {said} is not --namespace {wanted}; leave one of them out")
+    return str(wanted or said or "default")
 
 
 def _metadata(entry: dict[str, Any]) -> dict[str, Any]:

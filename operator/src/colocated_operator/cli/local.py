@@ -16,6 +16,7 @@ from colocated_operator.cli.document import Document, Mistakes
 from colocated_runtime.contract import names, uris
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.options import unknown
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.refusals import clash
 from colocated_runtime.contract.report import Report
@@ -135,6 +136,8 @@ def unsuitable(document: Document) -> list[str]:
             f"nodes: {spec.nodes}, but this machine is one node; set nodes: 1"
             " (without GPUs, processesPerNode gives as many ranks)"
         )
+    if spec.runtime.image and not spec.runtime.command:  # its TRL may have other options, but it is not used here
+        found += unknown(spec.trainer, spec.algorithm)
     for source in named_sources(spec):
         found += _unsuitable_source(source.field, source.uri)
     for index, reward in enumerate(spec.rewards):

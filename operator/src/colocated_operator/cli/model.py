@@ -5,9 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from colocated_operator.cli.document import Mistakes
 from colocated_runtime.contract import uris
 from colocated_runtime.contract.job import JobSpec, Model
+from colocated_runtime.contract.options import unknown
 from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.planner.agreement import disagreements
 from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
@@ -32,6 +35,13 @@ def refuse(file: Path, spec: JobSpec, config: Path | None = None, *, planned: bo
     if found:
         raise Mistakes(*(f"{file}: spec.{line}" for line in found))
     return shape
+
+
+def warn(file: Path, spec: JobSpec) -> None:
+    """Say what may be a slip: an image of the user's may carry a TRL that has other options."""
+    if spec.runtime.image and not spec.runtime.command:
+        for line in unknown(spec.trainer, spec.algorithm):
+            typer.echo(f"warning: {file}: spec.{line} (that of runtime.image may have it)", err=True)
 
 
 def _shape(file: Path, model: Model, path: Path | None) -> Shape | None:

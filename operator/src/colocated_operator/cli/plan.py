@@ -11,7 +11,7 @@ from rich.console import Console
 
 from colocated_operator.cli.devices import devices_view, on_each_device
 from colocated_operator.cli.document import Mistakes, read
-from colocated_operator.cli.model import refuse
+from colocated_operator.cli.model import refuse, warn
 from colocated_operator.cli.picture import picture
 from colocated_operator.cli.plan_view import plan_view
 from colocated_runtime.contract.job import JobSpec
@@ -56,6 +56,7 @@ def plan(
         document = read(file, name)
         spec = _on_device(document.spec, device_memory, device_product)
         shape = _shape(file, spec, config)
+        warn(file, spec)
         if spec.device.memory is None and spec.device.product is None and output is None and draw is None:
             given = {"--config": config, "--name": name}
             options = [f"{option}={value}" for option, value in given.items() if value is not None]

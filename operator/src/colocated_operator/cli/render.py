@@ -7,7 +7,7 @@ import typer
 import yaml
 
 from colocated_operator.cli.document import Document, Mistakes, read
-from colocated_operator.cli.model import refuse
+from colocated_operator.cli.model import refuse, warn
 from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.policies.planning import planned
 from colocated_operator.settings import Settings
@@ -25,13 +25,16 @@ def render(
         typer.Option(envvar="COLOCATED_RUNTIME_IMAGE", help="The operator's runtimeImage, for a job that names none."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Which job, where the file holds several.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="Of a job that names none. Default: default")
+    ] = None,
 ) -> None:
     """Print what the operator would create for a job's first attempt: ConfigMap, Service, claim and Job.
 
     Names and owner references hold an object's uid; here it is all zeros. Exit code: 2 for a mistake in the file.
     """
     try:
-        bodies = rendered(file, read(file, name), image)
+        bodies = rendered(file, read(file, name, namespace), image)
     except Mistakes as mistakes:
         for line in mistakes.lines:
             typer.echo(f"error: {line}", err=True)
@@ -43,6 +46,7 @@ def rendered(file: Path, document: Document, image: str | None) -> list[dict[str
     """The objects in the order in which they are created. Raise Mistakes."""
     spec = document.spec
     refuse(file, spec)
+    warn(file, spec)
     if not (spec.runtime.image or image):
         raise Mistakes(f"{file}: spec.runtime.image: not said; give the operator's by --image, or set it in the file")
     memory_plan = planned(spec)
