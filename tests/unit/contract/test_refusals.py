@@ -122,9 +122,18 @@ def test_a_dense_model_has_no_router() -> None:
     assert "no experts" in message
 
 
-def test_gym_size_must_be_a_number() -> None:
-    (message,) = said(dataset__source="reasoning-gym://gcd?size=many")
-    assert message.startswith("dataset.source: size=many")
+@pytest.mark.parametrize("size", ["many", "0", "999999999", "9" * 600])
+def test_gym_size_must_be_a_number(size: str) -> None:
+    (message,) = said(dataset__source=f"reasoning-gym://gcd?size={size}")
+    assert message.startswith(f"dataset.source: size={size}")
+
+
+def test_a_template_that_would_fill_the_memory() -> None:
+    (message,) = said(dataset__promptTemplate="{question:999999999}")
+    assert message.startswith("dataset.promptTemplate: the format '999999999' of question is wider")
+    evaluation = {"dataset": {"source": "reasoning-gym://gcd", "promptTemplate": "{question"}}
+    (message,) = said(evaluation=evaluation)
+    assert message.startswith("evaluation.dataset.promptTemplate: expected '}'")
 
 
 def test_modules_of_one_name_in_two_config_maps_clash() -> None:

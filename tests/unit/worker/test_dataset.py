@@ -70,6 +70,8 @@ def test_reasoning_gym(tmp_path: Path) -> None:
         ({}, "^dataset.promptColumn: no column 'prompt' in file://.*; it has question, answer. Name one of these"),
         ({"promptTemplate": "{task}"}, "^dataset.promptTemplate: no column 'task' in .*; it has question, answer$"),
         ({"promptTemplate": "{question"}, "^dataset.promptTemplate: .*write {column} for a column"),
+        ({"promptTemplate": "{question:d}"}, "^dataset.promptTemplate: row 0: .*write {column} for a column"),
+        ({"promptTemplate": "{question[a]}"}, "^dataset.promptTemplate: row 0: string indices"),
         ({"promptTemplate": " "}, "^dataset: the prompt of row 0 is empty$"),
         ({"promptColumn": "question", "split": "test"}, "^dataset: cannot read file://.*, split 'test': "),
         ({"source": "file:///etc/hostname"}, "^dataset.source: file:///etc/hostname is none of .json, .jsonl"),
@@ -84,3 +86,34 @@ def test_reasoning_gym(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         load(tmp_path, **fields)
+
+
+@pytest.mark.parametrize(
+    ("turns", "words"),
+    [
+        ([{"role": "user"}], "row 0, turn 0: .* has no content of text; a chat message is"),
+        ([{"role": "user", "content": "a"}, {"content": "b"}], "row 0, turn 1: .* has no role of text"),
+        ([{"role": "user", "content": None}], "row 0, turn 0: .* has no content of text"),
+        (["hello"], "row 0, turn 0: 'hello' has no role of text"),
+        ([3], "row 0, turn 0: 3 has no role of text"),
+    ],
+)
+def test_a_turn_that_is_no_chat_message(tmp_path: Path, turns: list[Any], words: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": turns}) + "\n")
+    with pytest.raises(UserError, match=f"^dataset.promptColumn: {words}"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        ('{"prompt": "a"}\n{"prompt": "caf\xe9"}\n'.encode("latin-1"), "line 2 is no UTF-8"),
+        (b"\x00\x01\xff\xfe" * 100, "line 1 is no UTF-8"),
+        (b'{"prompt": "a"}\n{"prompt": \n', "line 2 is no JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_line(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    with pytest.raises(UserError, match=f"^dataset.source: file://.*/rows.jsonl: {words}"):
+        load(tmp_path)

@@ -19,7 +19,7 @@ def test_a_reward_that_raises(raising):
     assert raising.exit_code != 0
     failed = raising.states[1]
     assert failed.outcome is Outcome.USER_ERROR
-    assert failed.message == "reward raising:reward raised KeyError: 'solution'"
+    assert failed.message == "rewards[0].function: raising:reward raised KeyError: 'solution'"
     assert 'raise KeyError("solution")' in failed.traceback
 
 

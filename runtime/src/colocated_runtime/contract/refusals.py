@@ -6,7 +6,7 @@ All that `rules` says in CEL, for jobs that no API server has seen, and what CEL
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from colocated_runtime.contract import trainer, uris
+from colocated_runtime.contract import template, trainer, uris
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward, Runtime
 from colocated_runtime.contract.names import ENV_MASTER_PORT
@@ -20,6 +20,8 @@ LEAST_DEVICE = 1 << 30
 """No device that a model is trained on has less."""
 LEAST_BYTES = 1 << 20
 """Nobody means less as the memory of a pod, or as a volume: the unit is missing."""
+MOST_ROWS = 10_000_000
+"""Of a reasoning-gym dataset, all of which are made before training."""
 REASONING_GYM_SIZE = 500
 """Rows of a reasoning-gym dataset that says no size."""
 
@@ -158,8 +160,8 @@ def _source(field: str, uri: str, kind: str, revision: str | None) -> Iterator[s
     if source.scheme == "reasoning-gym" and kind == "model":
         yield f"{field}: {uri} makes tasks, it holds no model; use hf://, pvc:// or file://"
     size = source.query.get("size", "1")
-    if source.scheme == "reasoning-gym" and (not size.isdecimal() or int(size) < 1):
-        yield f"{field}: size={size} in {uri} is no number of rows; use e.g. size=1000"
+    if source.scheme == "reasoning-gym" and not (size.isdecimal() and 1 <= int(size[:20]) <= MOST_ROWS):
+        yield f"{field}: size={size} in {uri} is no number of rows up to {MOST_ROWS}; use e.g. size=1000"
     if revision and source.scheme != "hf":
         yield f"{field.rpartition('.')[0]}.revision: {revision}: only an hf:// source has revisions; leave it out"
 
@@ -174,6 +176,9 @@ def _all_datasets(spec: JobSpec) -> Iterator[tuple[str, Dataset]]:
 def _datasets(spec: JobSpec) -> Iterator[str]:
     scored = any(reward.name == "reasoning_gym" for reward in spec.rewards)
     for field, dataset in _all_datasets(spec):
+        wrong = dataset.prompt_template and template.flaw(dataset.prompt_template)
+        if wrong:
+            yield f"{field}.promptTemplate: {wrong}"
         if dataset.system_prompt and dataset.prompt_template and not dataset.conversational:
             yield f"{field}.systemPrompt needs a chat; set conversational: true, or put it into promptTemplate"
         if scored and not dataset.source.startswith("reasoning-gym://"):

@@ -9,6 +9,7 @@ from colocated_runtime.contract.job import Dataset as DatasetSpec
 from colocated_runtime.worker import reasoning_gym
 from colocated_runtime.worker.errors import UserError
 from colocated_runtime.worker.sources import Sources
+from colocated_runtime.worker.text_file import text_flaw
 
 FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
 
@@ -20,7 +21,10 @@ def load_prompts(spec: DatasetSpec, sources: Sources, field: str, *, limit: int 
     if count == 0:
         raise UserError(f"{field}: {spec.source} has no rows")
     rows = rows.select(range(count))
-    prompts = [_prompt(spec, row, index, field) for index, row in enumerate(rows)]
+    try:
+        prompts = [_prompt(spec, row, index, field) for index, row in enumerate(rows)]
+    except UnicodeDecodeError as error:  # rows are decoded only now
+        raise _unreadable(spec, sources, field, error) from error
     if rows.column_names == ["prompt"]:  # without its only column a dataset has no rows
         return datasets.Dataset.from_dict({"prompt": prompts})
     if "prompt" in rows.column_names:
@@ -41,7 +45,14 @@ def _read(spec: DatasetSpec, sources: Sources, field: str) -> datasets.Dataset:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{field}: cannot read {spec.source}, split {spec.split!r}: {error}") from error
+        raise _unreadable(spec, sources, field, error) from error
+
+
+def _unreadable(spec: DatasetSpec, sources: Sources, field: str, error: Exception) -> UserError:
+    flaw = text_flaw(sources.local(spec.source, f"{field}.source", spec.revision))
+    if flaw:
+        return UserError(f"{field}.source: {spec.source}: {flaw}")
+    return UserError(f"{field}: cannot read {spec.source}, split {spec.split!r}: {error}")
 
 
 def _load(path: Path, spec: DatasetSpec, field: str) -> datasets.Dataset:
@@ -59,12 +70,12 @@ def _split(saved: datasets.DatasetDict, split: str, field: str) -> datasets.Data
 
 
 def _prompt(spec: DatasetSpec, row: dict[str, Any], index: int, field: str) -> str | list[dict[str, str]]:
-    content = _fill(spec, row, field) if spec.prompt_template else _column(spec, row, field)
+    content = _fill(spec, row, index, field) if spec.prompt_template else _column(spec, row, field)
     if not content or (isinstance(content, str) and not content.strip()):
         raise UserError(f"{field}: the prompt of row {index} is empty")
     system = [{"role": "system", "content": spec.system_prompt}] if spec.system_prompt else []
     if isinstance(content, list):
-        return system + [{"role": turn["role"], "content": turn["content"]} for turn in content]
+        return system + [_turn(turn, f"{field}.promptColumn: row {index}, turn {n}") for n, turn in enumerate(content)]
     if not isinstance(content, str):
         raise UserError(
             f"{field}.promptColumn: {spec.prompt_column!r} holds {type(content).__name__}, neither text nor a list of"
@@ -77,6 +88,17 @@ def _prompt(spec: DatasetSpec, row: dict[str, Any], index: int, field: str) -> s
     return content
 
 
+def _turn(turn: Any, place: str) -> dict[str, str]:
+    """Raise UserError for what chat templates would fail on: Arrow gives a turn without content the content None."""
+    found = {name: turn.get(name) if isinstance(turn, dict) else None for name in ("role", "content")}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise UserError(
+                f'{place}: {turn!r:.200} has no {name} of text; a chat message is {{"role": "user", "content": "…"}}'
+            )
+    return {name: str(value) for name, value in found.items()}
+
+
 def _column(spec: DatasetSpec, row: dict[str, Any], field: str) -> Any:
     if spec.prompt_column not in row:
         raise UserError(
@@ -86,7 +108,7 @@ def _column(spec: DatasetSpec, row: dict[str, Any], field: str) -> Any:
     return row[spec.prompt_column]
 
 
-def _fill(spec: DatasetSpec, row: dict[str, Any], field: str) -> str:
+def _fill(spec: DatasetSpec, row: dict[str, Any], index: int, field: str) -> str:
     assert spec.prompt_template is not None
     try:
         return spec.prompt_template.format_map(row)
@@ -94,7 +116,7 @@ def _fill(spec: DatasetSpec, row: dict[str, Any], field: str) -> str:
         raise UserError(
             f"{field}.promptTemplate: no column {error.args[0]!r} in {spec.source}; it has {', '.join(row)}"
         ) from error
-    except (ValueError, IndexError, AttributeError) as error:
+    except (ValueError, TypeError, IndexError, AttributeError) as error:
         raise UserError(
-            f"{field}.promptTemplate: {error}; write {{column}} for a column and {{{{ }}}} for braces"
+            f"{field}.promptTemplate: row {index}: {error}; write {{column}} for a column and {{{{ }}}} for braces"
         ) from error

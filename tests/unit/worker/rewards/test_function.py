@@ -79,7 +79,7 @@ def test_its_failures_are_told_apart_from_ours(mounted: Path, kind: str, stateme
     module = f"raising_{kind[0]}_{statement[6]}"
     write(mounted, module, f"{kind} score(completions, **_): {statement}")
     score = load(f"{module}:score", mounted, "rewards[0].function")
-    with pytest.raises(RewardError, match=f"reward {module}:score raised "):
+    with pytest.raises(RewardError, match=rf"^rewards\[0\].function: {module}:score raised "):
         asyncio.run(score(completions=[]))
 
 
@@ -100,7 +100,7 @@ def test_what_is_no_list_of_numbers_is_named(mounted: Path, kind: str, returned:
     module = f"returning_{abs(hash((kind, returned)))}"
     write(mounted, module, f"{kind} score(completions, **_): return {returned}")
     score = load(f"{module}:score", mounted, "rewards[0].function")
-    with pytest.raises(RewardError, match=f"reward {module}:score {words}"):
+    with pytest.raises(RewardError, match=rf"^rewards\[0\].function: {module}:score {words}"):
         asyncio.run(score(completions=["x", "y"])) if kind == "async def" else score(completions=["x", "y"])
 
 

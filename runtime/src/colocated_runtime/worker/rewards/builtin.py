@@ -27,7 +27,7 @@ def answer_of(text: str) -> str:
 def reasoning_gym(completions: Sequence[Any], **columns: Any) -> list[float]:
     """The score that the row's own reasoning-gym task gives to the answer."""
     if gym.SOURCE_COLUMN not in columns:
-        raise UserError("rewards: name: reasoning_gym needs rows of a reasoning-gym:// dataset")
+        raise UserError("rewards[].name: reasoning_gym needs rows of a reasoning-gym:// dataset")
     rows = zip(columns[gym.SOURCE_COLUMN], columns[gym.INDEX_COLUMN], completions, strict=True)
     return [gym.score(uri, index, answer_of(text_of(completion))) for uri, index, completion in rows]
 
@@ -36,7 +36,7 @@ def exact_match(completions: Sequence[Any], **columns: Any) -> list[float]:
     """1 where the `answer` column stands, as a whole word, in <answer>…</answer> or else in the last line."""
     if "answer" not in columns:
         raise UserError(
-            f"rewards: name: exact_match needs a column 'answer'; the dataset has {', '.join(_data(columns))}"
+            f"rewards[].name: exact_match needs a column 'answer'; the dataset has {', '.join(_data(columns))}"
         )
     return [
         float(_stands_in(str(answer).strip(), text_of(completion)))

@@ -34,11 +34,11 @@ def load(name: str, directory: Path | None, field: str) -> Callable[..., Any]:
     function = getattr(module, attribute, None)
     if not callable(function):
         raise UserError(f"{field}: {module_name!r} has no function {attribute!r}")
-    return _guarded(function, name)
+    return _guarded(function, f"{field}: {name}")
 
 
 def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`function`, its failures told apart from ours and under the reward's name."""
+    """`function`, its failures told apart from ours and under `name`, the reward's field and function."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -46,7 +46,7 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             try:
                 returned = await function(*args, **kwargs)
             except (Exception, SystemExit) as error:
-                raise RewardError(f"reward {name} raised {type(error).__name__}: {error}") from error
+                raise RewardError(f"{name} raised {type(error).__name__}: {error}") from error
             return _checked(returned, kwargs.get("completions"), name)
 
         return guarded_async
@@ -56,7 +56,7 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         try:
             returned = function(*args, **kwargs)
         except (Exception, SystemExit) as error:
-            raise RewardError(f"reward {name} raised {type(error).__name__}: {error}") from error
+            raise RewardError(f"{name} raised {type(error).__name__}: {error}") from error
         return _checked(returned, kwargs.get("completions"), name)
 
     return guarded
@@ -68,10 +68,10 @@ def _checked(returned: Any, completions: Sequence[Any] | None, name: str) -> lis
     TRL takes NaN for "does not apply": a job whose rewards are all NaN would train nothing and end Complete.
     """
     if isinstance(returned, str) or not isinstance(returned, Iterable):
-        raise RewardError(f"reward {name} returned {type(returned).__name__}; return a list, a number a completion")
+        raise RewardError(f"{name} returned {type(returned).__name__}; return a list, a number a completion")
     values = list(returned)
     if completions is not None and len(values) != len(completions):
-        raise RewardError(f"reward {name} returned {len(values)} values for {len(completions)} completions; one each")
+        raise RewardError(f"{name} returned {len(values)} values for {len(completions)} completions; one each")
     for index, value in enumerate(values):
         if value is None:
             continue
@@ -81,7 +81,7 @@ def _checked(returned: Any, completions: Sequence[Any] | None, name: str) -> lis
             finite = False
         if not finite:
             raise RewardError(
-                f"reward {name} returned {value!r} for completion {index}; return a finite number, or None where the"
+                f"{name} returned {value!r} for completion {index}; return a finite number, or None where the"
                 " reward does not apply"
             )
     return values
