@@ -88,7 +88,7 @@ FULL_DISK = 'Usage of EmptyDir volume "checkpoints" exceeds the limit "1Gi".'
             {},
             4 * GIB,
             Outcome.PREEMPTED,
-            "the node's memory ran out, not the pod's: it had used at most 4.0 of its 64.0",
+            "the node's memory ran out, not the pod's: it had used 4.0 of its 64.0",
         ),
         ({"memory_limit": 8 * GIB}, GIB, Outcome.HOST_OUT_OF_MEMORY, "used more than its memory limit of 8.0 GiB"),
         (
@@ -103,7 +103,7 @@ FULL_DISK = 'Usage of EmptyDir volume "checkpoints" exceeds the limit "1Gi".'
 )
 def test_whose_memory_ran_out(changes: dict[str, object], used: int, outcome: Outcome, message: str) -> None:
     """By what the pod used two seconds before, and how fast memory can be filled."""
-    pulled = Pulled(report(4, host_peak_bytes=used, updated=START.timestamp() - 2)) if used else Pulled(None)
+    pulled = Pulled(report(4, host_used_bytes=used, updated=START.timestamp() - 2)) if used else Pulled(None)
     found = judged(child(**FAILED), pod(**(KILLED | changes)), reports={"pod-1-0": pulled})
     assert found is not None
     assert found.outcome is outcome

@@ -98,10 +98,10 @@ def _out_of_memory(pod: ChildPod, report: Report | None) -> Ending:
     limit = pod.memory_limit
     if limit is None:
         return Ending(Outcome.PREEMPTED, f"pod {pod.name}: {node_memory_ran_out(None, None)}", pod.exit_code, report)
-    if report and report.host_peak_bytes and pod.exit_time:
+    if report and report.host_used_bytes and pod.exit_time:
         seconds = max(0.0, pod.exit_time.timestamp() - report.updated) + 1
-        if report.host_peak_bytes + seconds * FILLED_BYTES_PER_SECOND < limit:
-            message = f"pod {pod.name}: {node_memory_ran_out(limit, report.host_peak_bytes)}"
+        if report.host_used_bytes + seconds * FILLED_BYTES_PER_SECOND < limit:
+            message = f"pod {pod.name}: {node_memory_ran_out(limit, report.host_used_bytes)}"
             return Ending(Outcome.PREEMPTED, message, pod.exit_code, report)
     most = f"{limit / 2**30:.1f} GiB"
     message = f"pod {pod.name} used more than its memory limit of {most}; raise resources.limits.memory"

@@ -29,7 +29,7 @@ DEVICE_FULL = ("out of memory", "cumem_allocator", "CUBLAS_STATUS_ALLOC_FAILED")
 def node_memory_ran_out(limit: int | None, used: int | None) -> str:
     """What is said of a pod that the kernel killed although it was not at its limit; both in bytes."""
     if limit and used is not None:
-        why = f"it had used at most {used / 2**30:.1f} of its {limit / 2**30:.1f} GiB"
+        why = f"it had used {used / 2**30:.1f} of its {limit / 2**30:.1f} GiB"
     else:
         why = "it has no limit"
     return (

@@ -142,8 +142,8 @@ class Report(Told):
     """Of the launcher, made with the device and the memory limit that it found."""
     grace_seconds: Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False)] = 0.0
     """How long the ranks may take to save and leave."""
-    host_peak_bytes: Count = 0
-    """The most that the pod's container has used, page cache included."""
+    host_used_bytes: Count = 0
+    """What the pod's container used when the report was updated; without page cache, which would make room."""
     exit_code: int | None = None
     rank: int | None = None
     """The rank that ended the attempt, where one did."""

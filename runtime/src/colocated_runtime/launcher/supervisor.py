@@ -135,8 +135,7 @@ class Supervisor:
         host = memory.read()
         if host is None:
             return
-        peak = max(self._report.host_peak_bytes, host.used if host.peak is None else host.peak)
-        self._report = self._report.model_copy(update={"host_peak_bytes": peak})
+        self._report = self._report.model_copy(update={"host_used_bytes": host.used})
         if host.limit is None or not self._gauge.rises(host.share):
             return
         message = f"the pod uses {host.share:.0%} of its memory limit ({host.limit / 2**30:.1f} GiB)"
