@@ -23,9 +23,8 @@ class Attempts:
             return missing
         try:
             job = objects.job(plan)
-        except (TypeError, AttributeError, KeyError, ValueError) as error:
-            message = f"runtime.podTemplate: it is no pod template ({type(error).__name__}: {error})"
-            return Obstacle("Invalid", "JobRefused", message, plan.generation)
+        except ValueError as error:
+            return Obstacle("Invalid", "JobRefused", str(error), plan.generation)
         try:
             if await self._made(job):  # an operator was killed before it could say so
                 return await self._owned(plan, job)

@@ -68,8 +68,8 @@ def rendered(file: Path, document: Document, image: str | None) -> list[dict[str
     )
     try:
         bodies = (objects.config_map(plan), objects.service(plan), objects.volume_claim(plan), objects.job(plan))
-    except (TypeError, AttributeError, KeyError, ValueError) as error:
-        raise Mistakes(f"{file}: spec.runtime.podTemplate: it is no pod template ({error})") from error
+    except ValueError as error:
+        raise Mistakes(f"{file}: spec.{error}") from error
     return [body for body in bodies if body]
 
 

@@ -74,7 +74,8 @@ def volume_claim(plan: AttemptPlan) -> dict[str, Any] | None:
 def job(plan: AttemptPlan) -> dict[str, Any]:
     """One pod a node, all or none: the first failure ends the attempt, and the operator alone makes the next.
 
-    podReplacementPolicy Failed: after Kueue's suspend and resume, new pods wait until the old ones are gone.
+    podReplacementPolicy Failed: after Kueue's suspend and resume, new pods wait until the old ones are gone. Raise
+    ValueError where runtime.podTemplate is none.
     """
     queue = {key: value for key, value in plan.labels.items() if key.startswith(names.QUEUE_LABEL_PREFIX)}
     spec: dict[str, Any] = {

@@ -34,7 +34,17 @@ WRITABLE = {
 
 
 def pod_template(plan: AttemptPlan) -> dict[str, Any]:
-    """The template of the Job, the user's runtime.podTemplate merged over it."""
+    """The template of the Job, the user's runtime.podTemplate merged over it.
+
+    Raise ValueError where that has not the form of a pod template.
+    """
+    try:
+        return _pod_template(plan)
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        raise ValueError(f"runtime.podTemplate: it is no pod template ({type(error).__name__}: {error})") from error
+
+
+def _pod_template(plan: AttemptPlan) -> dict[str, Any]:
     made = mounts(plan)
     labels = {
         names.LABEL_JOB: plan.name,
