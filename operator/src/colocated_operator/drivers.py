@@ -66,7 +66,7 @@ class Driver:
     swept: bool = False
     """Whether what belonged to the job has been deleted since it was over."""
     looked: float = float("-inf")
-    """Loop time of the last look-up of silent pods."""
+    """Loop time of the last look-up."""
     failures: int = 0
     written: float = 0.0
     posted: set[str] = field(default_factory=set)
@@ -83,11 +83,12 @@ class Driver:
                 with metrics.PASS_SECONDS.time():
                     again = await self.one_pass()
             except KubeError as error:
-                wait = self._back_off(error)
+                self._tell(error)
+                wait = max(error.retry_after or 0.0, self._back_off())
                 continue
             except Exception:
                 log.exception("pass failed", job=self.uid)
-                wait = self._back_off(KubeError(0, "pass failed"))
+                wait = self._back_off()
                 continue
             self.failures = 0
             if again is None:
@@ -119,20 +120,24 @@ class Driver:
 
     async def _with_reports(self, observation: Observation) -> Observation:
         """Ask the pods that run; forget the answers of those that are gone."""
-        living = {pod.uid for pod in observation.pods}
-        known = {uid: answer for uid, answer in self.pulled.items() if uid in living}
-        asked = [pod for pod in observation.pods if pod.phase == "Running" and pod.ip and not pod.terminal]
-        self.pulled = known | await self.world.reports.pull(asked, self.uid, known)
-        now, loop = self.world.clock(), asyncio.get_running_loop()
-        since = [self.pulled[pod.uid].since for pod in asked]
-        silent = any(moment and now - moment > SILENT_AFTER for moment in since)
-        if silent and loop.time() > self.looked + LOOK_AGAIN_SECONDS:
-            self.looked = loop.time()
+        present = {pod.uid for pod in observation.pods}
+        known = {uid: answer for uid, answer in self.pulled.items() if uid in present}
+        asked = [pod for pod in observation.pods if pod.running and pod.ip]
+        answers = await self.world.reports.pull(asked, self.uid, known)
+        self.pulled = known | answers
+        if self._may_be_gone(answers.values()):
             await self._look_up(observation)
         return self._observation() or observation
 
+    def _may_be_gone(self, answers: Iterable[Pulled]) -> bool:
+        """Whether a pod has not answered for long, and was not looked up lately."""
+        now, lately = self.world.clock(), self.looked + LOOK_AGAIN_SECONDS
+        silent = any(answer.since and now - answer.since > SILENT_AFTER for answer in answers)
+        return silent and asyncio.get_running_loop().time() > lately
+
     async def _look_up(self, observation: Observation) -> None:
         """The job's objects from the API server: of what is deleted during a re-list, no watch ever tells."""
+        self.looked = asyncio.get_running_loop().time()
         known = {child.uid for child in observation.children if not child.gone}
         known |= {pod.uid for pod in observation.pods if not pod.gone}
         selected = f"{names.LABEL_JOB_UID}={self.uid}"
@@ -246,14 +251,17 @@ class Driver:
             if error.code not in NO_EVENT:
                 raise
 
-    def _back_off(self, error: KubeError) -> float:
-        """Seconds until the next try. A conflict means that the store is behind: the watch will wake us."""
-        self.failures += 1
+    def _tell(self, error: KubeError) -> None:
+        """Count the error, and log it unless it passes by itself: a conflict means that the watch will wake us."""
+        metrics.API_ERRORS.labels(code=str(error.code)).inc()
         if error.code not in (0, 409, 429):
             log.warning("pass failed", job=self.uid, code=error.code, message=error.message)
-        metrics.API_ERRORS.labels(code=str(error.code)).inc()
+
+    def _back_off(self) -> float:
+        """Seconds until the next try; twice as many after each failure."""
+        self.failures += 1
         pause = 0.5 * (1 << min(self.failures, 7))
-        return max(error.retry_after or 0.0, min(pause, LONGEST_BACKOFF_SECONDS) * random.uniform(0.5, 1.0))  # noqa: S311
+        return min(pause, LONGEST_BACKOFF_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 class Drivers:
