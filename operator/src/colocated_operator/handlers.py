@@ -35,13 +35,14 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.watching.label_selectors[CHILDREN] = names.LABEL_JOB_UID
 
 
+def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+
+
 def register(registry: kopf.OperatorRegistry, drivers: Drivers) -> None:
     """Put the handlers into `registry`."""
     store = drivers.world.store
-
-    @kopf.on.login(registry=registry)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    kopf.on.login(registry=registry)(_login)
 
     @kopf.on.event(*JOBS, registry=registry)
     async def job_event(body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002

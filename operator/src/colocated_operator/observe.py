@@ -114,6 +114,11 @@ class ChildPod:
         """Whether nothing of the pod runs any more."""
         return self.gone or self.phase in ("Succeeded", "Failed")
 
+    @property
+    def running(self) -> bool:
+        """Whether a container of the pod runs, as far as its node has said."""
+        return self.phase == "Running" and not self.gone
+
 
 @dataclass(frozen=True, slots=True)
 class Pulled:

@@ -33,7 +33,7 @@ def running(s: Situation, child: ChildJob) -> Decision:
         facts |= conditions.stalled(obstacle.reason, obstacle.message)
     elif obstacle:
         facts |= conditions.reconciling(obstacle.reason, obstacle.message)
-    elif any(pod.phase == "Running" for pod in pods):
+    elif any(pod.running for pod in pods):
         facts |= conditions.current("PodsRunning")
     else:
         facts |= conditions.reconciling("PodsPending")
@@ -48,7 +48,7 @@ def running(s: Situation, child: ChildJob) -> Decision:
 
 
 def _reachability(s: Situation) -> dict[str, Fact]:
-    pods = [pod for pod in s.observation.pods_of(s.attempt) if pod.phase == "Running" and not pod.terminal]
+    pods = [pod for pod in s.observation.pods_of(s.attempt) if pod.running]
     failures = []
     for pod in pods:
         pulled = s.observation.reports.get(pod.uid)

@@ -73,7 +73,7 @@ def _of_pod(observation: Observation, pod: ChildPod) -> Ending | None:
         return Ending(outcome, f"pod {pod.name} was evicted by its node: {pod.message}", pod.exit_code, report)
     knows = report and report.outcome in (Outcome.PREEMPTED, Outcome.HOST_OUT_OF_MEMORY)
     if pod.exit_reason == "OOMKilled" and not knows:
-        return _out_of_memory(pod, report)
+        return _killed_for_memory(pod, report)
     if report and report.outcome:
         return Ending(report.outcome, report.message, _exit_code(report, pod), report)
     if pod.disruption or pod.reason in ADMISSION:
@@ -93,7 +93,7 @@ def _only_stopped(end: Ending, pod: ChildPod) -> bool:
     return end.outcome is Outcome.PREEMPTED and not taken
 
 
-def _out_of_memory(pod: ChildPod, report: Report | None) -> Ending:
+def _killed_for_memory(pod: ChildPod, report: Report | None) -> Ending:
     """The kernel killed the launcher too: at the pod's limit, unless it cannot have come near it since its report."""
     limit = pod.memory_limit
     if limit is None:

@@ -78,7 +78,7 @@ def classify(facts: Facts) -> Ending:
     if not bad and any(rank.outcome is Outcome.COMPLETE for rank in words):
         return Ending(Outcome.COMPLETE, words[0].message, 0)
     if facts.oom_kills:
-        return _host_out_of_memory(facts, facts.memory_limit, facts.memory_peak)
+        return _killed_for_memory(facts)
     if facts.stopping or (not bad and words):
         return _preempted(facts, words)
     if bad and not _died_silently(facts):
@@ -114,8 +114,9 @@ def _died_silently(facts: Facts) -> bool:
     return facts.failed_rank is not None and facts.failed_rank not in spoke
 
 
-def _host_out_of_memory(facts: Facts, limit: int | None, peak: int | None) -> Ending:
+def _killed_for_memory(facts: Facts) -> Ending:
     """At the pod's own limit; or because the whole node's memory ran out, which is not the job's fault."""
+    limit, peak = facts.memory_limit, facts.memory_peak
     if limit and (peak is None or peak >= LIMIT_REACHED * limit):
         outcome = Outcome.HOST_OUT_OF_MEMORY
         message = (
