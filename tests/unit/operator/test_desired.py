@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.unit.contract.bad_jobs import GOOD, changed
 from tests.unit.operator.cluster import SETTINGS, UID
 
@@ -188,3 +189,17 @@ def test_merge_changes_neither_side_and_null_removes() -> None:
     base, over = {"a": {"b": 1, "c": 2}}, {"a": {"c": None, "d": 3}}
     assert merged(base, over) == {"a": {"b": 1, "d": 3}}
     assert base == {"a": {"b": 1, "c": 2}}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": {"labels": [1]}},
+        {"spec": {"terminationGracePeriodSeconds": "soon"}},
+        {"spec": {"affinity": "none"}},
+        {"spec": [1]},
+    ],
+)
+def test_what_is_no_pod_template_is_said(template: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^runtime\.podTemplate: it is no pod template \("):
+        objects.job(plan(gpusPerNode=1, device__product="H200", runtime__podTemplate=template))

@@ -1,14 +1,16 @@
 """What a pass asks of the API server and does there."""
 
+import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from tests.unit.contract.bad_jobs import GOOD
 from tests.unit.operator.cluster import SETTINGS
 from tests.unit.operator.simulated import NAMESPACE, Client, Cluster, Fault, Reports
 
-from colocated_operator import relist
+from colocated_operator import metrics, relist
 from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.drivers import Driver, World
 from colocated_operator.kube import KubeError
@@ -117,3 +119,22 @@ async def test_time_to_live_removes_the_jobs_own_and_nothing_of_strangers() -> N
     client.calls = 0
     await driver.one_pass()
     assert client.calls == 0
+
+
+def api_errors() -> float:
+    return sum(sample.value for sample in metrics.API_ERRORS.collect()[0].samples if sample.name.endswith("_total"))
+
+
+async def test_only_the_api_servers_errors_are_counted_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, _ = await new_operator(cluster_with())
+    before = api_errors()
+    for error, counted in ((ZeroDivisionError(), 0), (KubeError(500, "etcd"), 1)):
+
+        async def failing(error: Exception = error) -> float | None:
+            raise error
+
+        monkeypatch.setattr(driver, "one_pass", failing)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(driver.run(), 0.1)
+        assert api_errors() - before == counted
+    assert driver.failures == 2
