@@ -1,10 +1,11 @@
 """Does a job leak? Trains a tiny model for many steps, and prints how memory and open files grow with them.
 
-    python benchmarks/soak.py OUT_DIR [--steps 2000] [--cuda] [--every 100]
+    python benchmarks/soak.py OUT_DIR [--steps 2000] [--minutes 60] [--cuda] [--every 100]
 
-One worker, as in a pod, that saves every `--every` steps. After each step its resident memory, its open files and, with
---cuda, the memory in use on the whole device are written down; the engine sleeps and wakes in every step there. The
-first fifth of the steps is left out: caches fill. Exit code 1 if the job fails or something grows.
+One worker, as in a pod, that saves every `--every` steps, and is asked to leave after so many minutes. After each step
+its resident memory, its open files and, with --cuda, the memory in use on the whole device are written down; the engine
+sleeps and wakes in every step there. The first fifth of the steps is left out: caches fill. Exit code 1 if the job
+fails or something grows.
 """
 
 import argparse
@@ -29,6 +30,11 @@ MIB = 2**20
 LIMITS = {"host MiB": 10.0, "device MiB": 10.0, "open files": 0.5}
 """Growth in 100 steps that is still called flat. Step metrics kept by the trainer take about 0.2 MiB of it."""
 WARM_UP = 0.2
+REWARD = """
+def reward(completions, **columns):
+    return [float(str(completion).count("e")) for completion in completions]
+"""
+"""Differs between completions, so that there are gradients from the first step on."""
 
 
 class Sample(NamedTuple):
@@ -63,11 +69,14 @@ def measure(step: int, pid: int, *, cuda: bool) -> Sample:
     return Sample(step, values)
 
 
-def watch(process: subprocess.Popen[bytes], file: Path, *, cuda: bool) -> list[Sample]:
-    """A sample at each step that the rank reports, until its process ends."""
+def watch(process: subprocess.Popen[bytes], state_dir: Path, seconds: float, *, cuda: bool) -> list[Sample]:
+    """A sample at each step that the rank reports, until its process ends; after so many seconds it is asked to."""
     samples: list[Sample] = []
+    began, file = time.monotonic(), state_dir / "rank-0.json"
     while process.poll() is None:
         time.sleep(0.02)
+        if time.monotonic() - began > seconds:
+            (state_dir / "stop").touch()
         try:
             state = RankState.model_validate_json(file.read_bytes())
             step = state.progress.step
@@ -93,8 +102,10 @@ def spec(out: Path, steps: int, every: int, *, cuda: bool, reward: dict[str, str
     }  # fmt: skip
 
 
-def run(out: Path, steps: int, every: int, *, cuda: bool, reward: dict[str, str], rewards: Path) -> list[Sample]:
-    """Train, and return the samples. Raise RuntimeError where the job does not complete."""
+def run(
+    out: Path, steps: int, every: int, *, cuda: bool, reward: dict[str, str], rewards: Path, seconds: float = 1e9
+) -> list[Sample]:
+    """Train for so many seconds at most, and return the samples. Raise RuntimeError where the job fails."""
     state = out / "state"
     state.mkdir(parents=True)
     described = Attempt(
@@ -112,9 +123,9 @@ def run(out: Path, steps: int, every: int, *, cuda: bool, reward: dict[str, str]
     with (out / "log").open("wb") as log:
         command = [sys.executable, "-m", "colocated_runtime.worker"]
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
-        samples = watch(process, state / "rank-0.json", cuda=cuda)
+        samples = watch(process, state, seconds, cuda=cuda)
     ended = RankState.model_validate_json((state / "rank-0.json").read_bytes())
-    if ended.outcome is not Outcome.COMPLETE:
+    if ended.outcome not in (Outcome.COMPLETE, Outcome.PREEMPTED):
         raise RuntimeError(f"{ended.outcome}: {ended.message}; {out / 'log'} has the rest")
     return samples
 
@@ -128,15 +139,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Does a job leak?")
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--cuda", action="store_true")
     asked = parser.parse_args()
     out = asked.out.absolute()
     out.mkdir(parents=True, exist_ok=True)
     subprocess.run([sys.executable, "-c", MODEL, str(out / "model")], check=True, cwd=ROOT)
+    rewards = out / "rewards"
+    (rewards / "soak").mkdir(parents=True)
+    (rewards / "soak/letters.py").write_text(REWARD)
+    reward = {"function": "letters:reward", "configMap": "soak"}
     began = time.monotonic()
-    reward = {"name": "reasoning_gym"}
-    samples = run(out, asked.steps, asked.every, cuda=asked.cuda, reward=reward, rewards=out / "rewards")
+    samples = run(
+        out, asked.steps, asked.every, cuda=asked.cuda, reward=reward, rewards=rewards, seconds=60 * asked.minutes
+    )
     (out / "samples.json").write_text(json.dumps(samples))
     first, last = warm(samples)[0], samples[-1]
     print(f"{last.step} steps in {time.monotonic() - began:.0f} s; growth from step {first.step} on:")

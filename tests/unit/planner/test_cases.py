@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from tests.unit.planner.jobs import gib, job, plan
 
+from colocated_runtime.contract.job import Memory
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.activations import full_logits, full_loss_peak
@@ -158,7 +159,7 @@ def test_p15_weights_are_handed_over_one_by_one() -> None:
 def test_p17_plain_data_parallel_dies_at_the_first_update() -> None:
     """Six copies of a 7 B model are 85.1 GiB; the unfused AdamW step then asked for more of 95 GiB."""
     spec = job(
-        gpusPerNode=4, device={"product": H20},
+        gpusPerNode=4, device={"product": H20}, memory={"policy": "Manual"},
         trainer={"beta": 0.04, "optim": "adamw_torch", "num_generations": 2, "per_device_train_batch_size": 1},
     )  # fmt: skip
     hardware = hardware_of(spec)
@@ -172,6 +173,8 @@ def test_p17_plain_data_parallel_dies_at_the_first_update() -> None:
     refused = plan(spec, Lengths(256, 512))
     assert refused.refusal.startswith("Train: ")
     assert "optimizerTemporary" in refused.refusal
+    own = workload(spec.model_copy(update={"memory": Memory()}), QWEN2_5_7B, hardware, Lengths(256, 512))
+    assert states(own).buckets is None  # our own step averages the gradients without a copy of them
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The worker with a weight sync that a test has broken: BREAK=skip leaves all but the first out, BREAK=once the second
-alone, BREAK=corrupt adds noise to one tensor."""
+alone, BREAK=corrupt adds noise to one matrix, BREAK=drop keeps one tensor back in every sync from the second on, and
+BREAK=drop-once in the second alone."""
 
 import os
 import sys
@@ -35,8 +36,19 @@ def corrupt(self):
         yield name, tensor + 0.1 * torch.randn_like(tensor) if spoilt else tensor
 
 
+def drop(self):
+    global syncs
+    syncs += 1
+    kept_back = syncs > 1 if os.environ["BREAK"] == "drop" else syncs == 2
+    for name, tensor in weights(self):
+        if not kept_back or name != "model.layers.0.post_attention_layernorm.weight":
+            yield name, tensor
+
+
 if os.environ["BREAK"] == "corrupt":
     Engine._weights = corrupt
+elif os.environ["BREAK"].startswith("drop"):
+    Engine._weights = drop
 else:
     Engine.sync_weights = {"skip": skip, "once": once}[os.environ["BREAK"]]
 sys.exit(main())

@@ -3,12 +3,14 @@
 torchrun --nproc-per-node 2 step_ranks.py MODELS OUT   (each rank writes OUT/<rank>.json)
 """
 
+import gc
 import json
 import sys
 from pathlib import Path
 
 import torch
 from tests.unit.worker import step_trainers
+from torch.nn.parallel import DistributedDataParallel
 
 from colocated_runtime.worker import step
 
@@ -28,9 +30,18 @@ def short_of_memory(on_rank: int, rows: int):
     return scored
 
 
+def wrapped(trainer) -> list[bool]:
+    """Whether the trainer's model is wrapped, and whether any wrapper is left."""
+    gc.collect()
+    left = any(isinstance(found, DistributedDataParallel) for found in gc.get_objects())
+    return [trainer.model_wrapped is not trainer.model, left]
+
+
 def main() -> None:
-    plain = step_trainers.train(MODELS, "grpo", own=False, **OPTIONS)
     own = step_trainers.train(MODELS, "grpo", own=True, **OPTIONS)
+    buckets = {"own": wrapped(own)}
+    plain = step_trainers.train(MODELS, "grpo", own=False, **OPTIONS)
+    buckets["plain"] = wrapped(plain)
     step.score_packed = short_of_memory(1, 1)
     pressed = step_trainers.train(MODELS, "grpo", own=True, **OPTIONS)
     step.score_packed, ended = short_of_memory(1, 0), ""
@@ -43,6 +54,7 @@ def main() -> None:
         "pressed": step_trainers.distances(plain, pressed),
         "events": len(pressed.phases.pressed),
         "ended": ended,
+        "buckets": buckets,
         "loss": [[log["loss"] for log in run.seen.logs] for run in (plain, own, pressed)],
     }
     rank = torch.distributed.get_rank()

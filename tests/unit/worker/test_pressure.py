@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from tests.unit.worker import step_trainers  # noqa: E402
 
-from colocated_runtime.worker import step  # noqa: E402
+from colocated_runtime.worker import rng, step  # noqa: E402
 from colocated_runtime.worker.packing import packed_pieces  # noqa: E402
 from colocated_runtime.worker.pressure import TokenBudget  # noqa: E402
 
@@ -74,7 +74,7 @@ def test_gradients_that_are_not_discarded_are_found(monkeypatch, models, unpress
     Device(monkeypatch, 1, "backward")
     trainer = step_trainers.build(models, "grpo", own=True, max_steps=1, beta=0.0)
     run = trainer._budget.run
-    trainer._budget.run = lambda lengths, cut, work, discard: run(lengths, cut, work, lambda: None)
+    trainer._budget.run = lambda lengths, cut, work, discard, lighten: run(lengths, cut, work, lambda: None)
     trainer.train()
     assert max(step_trainers.distances(unpressed["grpo"], trainer)) > 1e-3
 
@@ -97,8 +97,46 @@ def test_what_was_learned_stays(monkeypatch, models):
     assert device.count > 2 * PIECES  # both steps in smaller pieces
 
 
+def with_room_for_recomputation_alone(monkeypatch):
+    """A device on which no pass fits that keeps every layer's activations; the number of those that did not."""
+    score, failed = step.score_packed, []
+
+    def scored(model, *args, **kwargs):
+        if torch.is_grad_enabled() and not all(layer.gradient_checkpointing for layer in model.model.layers):
+            failed.append(model)
+            raise torch.OutOfMemoryError("full")
+        return score(model, *args, **kwargs)
+
+    monkeypatch.setattr(step, "score_packed", scored)
+    return failed
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "rloo"])
+@pytest.mark.parametrize("before", [None, "none", "half"])
+def test_a_row_that_does_not_fit_alone_is_recomputed_layer_by_layer(monkeypatch, models, algorithm, before):
+    """With the same gradients, in this step and in the next, which does not try anything else first."""
+    options = {"own": True, "max_steps": 2, "beta": 0.0, "recompute": before}
+    wanted = step_trainers.train(models, algorithm, **options)
+    failed = with_room_for_recomputation_alone(monkeypatch)
+    run = step_trainers.train(models, algorithm, **options)
+    assert max(step_trainers.distances(wanted, run)) < 1e-5
+    assert run.phases.pressed[-1].endswith("tokens did not fit; done again with every layer recomputed")
+    assert len(failed) == len(run.phases.pressed)
+
+
+def test_a_resumed_run_recomputes_from_the_start(monkeypatch, models):
+    options = {"own": True, "max_steps": 1, "beta": 0.0, "recompute": "none"}
+    with_room_for_recomputation_alone(monkeypatch)
+    learned = step_trainers.train(models, "grpo", **options)._extra()
+    again = step_trainers.build(models, "grpo", **options)
+    again._take_up(learned | {"engine_random_state": rng.capture()})
+    assert again._settings.recompute == "full"
+    assert again._extra()["recompute_all"]
+    assert again._extra()["token_budget"] == learned["token_budget"]
+
+
 def test_a_row_that_does_not_fit_alone_ends_it(monkeypatch, models):
-    """The attempt ends with DeviceOutOfMemory; nothing can be cut."""
+    """The attempt ends with DeviceOutOfMemory; nothing can be cut, and recomputing does not help."""
     monkeypatch.setattr(
         step, "score_packed", lambda *args, **kwargs: (_ for _ in ()).throw(torch.OutOfMemoryError("full"))
     )

@@ -41,6 +41,11 @@ def test_trls_gradients(told):
     assert all(max(rank["own"]) < 1e-5 for rank in told)
 
 
+def test_no_reducer_holds_a_copy_of_the_gradients(told):
+    """TRL's own step needs one."""
+    assert all(rank["buckets"] == {"own": [False, False], "plain": [True, True]} for rank in told)
+
+
 def test_the_same_where_one_rank_alone_goes_in_smaller_pieces(told):
     assert [rank["events"] > 0 for rank in told] == [False, True]
     assert all(max(rank["pressed"]) < 1e-5 for rank in told)

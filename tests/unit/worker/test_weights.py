@@ -1,4 +1,4 @@
-"""An engine whose weights are not the trainer's is noticed, by its log-probabilities, in both algorithms."""
+"""An engine whose weights are not the trainer's is noticed: by checksums after a sync, and by log-probabilities."""
 
 from pathlib import Path
 
@@ -32,4 +32,30 @@ def test_a_sync_that_fails_once_is_made_good(make_workplace, monkeypatch):
     run = broken(make_workplace, "grpo")
     assert run.exit_code == 0, run.output[-3000:]
     assert run.state.outcome is Outcome.COMPLETE
+    assert run.state.weights.in_sync
+
+
+@pytest.mark.parametrize("ranks", [1, 2], ids=["one rank", "a tensor-parallel engine"])
+def test_one_tensor_that_is_kept_back_ends_the_job(make_workplace, ranks):
+    """One norm of 64 numbers, far too little for the log-probabilities to tell."""
+    place = make_workplace()
+    spec = place.spec(
+        evaluation=None, trainer={"learning_rate": 1e-4}, processesPerNode=ranks, parallelism={"tensorParallel": ranks}
+    )
+    run = place.run(spec, script=BROKEN, torchrun=False, BREAK="drop")
+    assert run.exit_code != 0
+    assert run.state.outcome is Outcome.WEIGHTS_STALE, run.output[-3000:]
+    assert run.state.progress.step == 1
+    first = (
+        "1 of the engine's tensors are not the trainer's after a sync, model.layers.0.post_attention_layernorm.weight"
+    )
+    assert run.state.message.startswith(f"{first} first, also after one more sync")
+    assert not run.state.weights.in_sync
+
+
+def test_one_tensor_that_is_kept_back_once_is_made_good(make_workplace):
+    place = make_workplace()
+    run = place.run(place.spec(evaluation=None), script=BROKEN, torchrun=False, BREAK="drop-once")
+    assert run.state.outcome is Outcome.COMPLETE, run.output[-3000:]
+    assert "not the trainer's after a sync" in run.output
     assert run.state.weights.in_sync

@@ -131,7 +131,7 @@ def _unsharded(job: Workload) -> States:
         ),
         gradients=Item("gradients", one, lambda: f"{billions(trainable)} {copies} x {own} B"),
         buckets=Item("gradientBuckets", one, lambda: "DistributedDataParallel's copy of the gradients")
-        if job.world_size > 1
+        if job.world_size > 1 and not job.pieces
         else None,
         optimizer=Item("optimizerStates", optimizer, lambda: f"{billions(trainable)} {copies} x {per_parameter:g} B"),
         temporary=int(one * job.optimizer.temporary),

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from colocated_runtime.contract.report import Progress, Weights
-from colocated_runtime.worker.errors import WeightsStale
+from colocated_runtime.worker.errors import STALE, WeightsStale
 from colocated_runtime.worker.state import StateFile
 from colocated_runtime.worker.stopping import StopSignal
 
@@ -16,7 +16,6 @@ DIFFERENCE = "sampling/sampling_logp_difference/mean"
 DIFFERENCE_LIMITS = {"float32": 0.005, "bfloat16": 0.1, "float16": 0.1}
 """By dtype: mean |difference| of the engine's and the trainer's log-probabilities of the same tokens, in nats.
 Rounding alone gives 1e-6 (float32) to 0.03 (bfloat16); weights of another policy give more."""
-STALE = "the engine does not take over the trained weights; the checkpoints hold the trainer's own"
 
 
 class Report(TrainerCallback):

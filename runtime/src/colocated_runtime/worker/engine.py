@@ -7,7 +7,7 @@ update differ between versions, so others are refused unless the user insists.
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,8 +21,8 @@ from vllm.sampling_params import StructuredOutputsParams
 
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.settings import EngineSettings
-from colocated_runtime.worker import ranks, rng
-from colocated_runtime.worker.errors import Stopped, UserError
+from colocated_runtime.worker import checksums, ranks, rng
+from colocated_runtime.worker.errors import STALE, Stopped, UserError, WeightsStale
 from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.stopping import StopSignal
 from colocated_runtime.worker.weights import policy_weights
@@ -37,6 +37,7 @@ STEPS_A_LOOK = 16
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 TokenIds = list[int]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,15 @@ class Engine:
         seed: int,
         dtype: str,
         trust_remote_code: bool,
+        on_stale: Callable[[str], None] = lambda message: None,
     ) -> None:
+        """`on_stale` is told of each sync after which the engine's weights were not the trainer's."""
         refuse_untested(vllm.__version__)
         self._model = model
         self._settings = settings
         self._phases = phases
         self._stop = stop
+        self._on_stale = on_stale
         self._tensor_parallel = tensor_parallel
         self.sampling = sampling
         ranks.join()
@@ -130,6 +134,12 @@ class Engine:
         """Of the last rollout, as `generate` returned them."""
         self._awake = True
         self._fresh = False
+        self._comparable = checksums.comparable(*self._checksums(), self._tp_group)
+        log.info(
+            "after each sync checksums tell whether %d of the engine's tensors are the trainer's; its"
+            " log-probabilities speak for all",
+            len(self._comparable),
+        )
         self._sleep()
 
     @property
@@ -138,15 +148,39 @@ class Engine:
         return int(self.llm.llm_engine.model_config.max_model_len)
 
     def sync_weights(self) -> None:
-        """Give the engine the trainer's present weights, in one call, and forget what it cached under the old ones."""
+        """Give the engine the trainer's present weights, and forget what it cached under the old ones.
+
+        Raise WeightsStale where it does not take them, even at the second try.
+        """
         self._make_room()
         with self._phases(Phase.SYNC):
             self._wake("weights")
-            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
-            if not torch.cuda.is_available():
-                self.llm.apply_model(_repack_heads)
+            if stale := self._load():
+                log.error("%s; once more", stale)
+                self._on_stale(stale)
+                if stale := self._load():
+                    raise WeightsStale(f"{stale}, also after one more sync: {STALE}")
             self.llm.reset_prefix_cache()
             self._fresh = True
+
+    def _load(self) -> str:
+        """Hand all weights over, in one call; what is wrong with them then, by their checksums."""
+        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
+        if not torch.cuda.is_available():
+            self.llm.apply_model(_repack_heads)
+        stale = sorted(self._comparable - checksums.equal(*self._checksums(), self._tp_group))
+        wrong = bool(stale)
+        if self._tp_group is not None:  # whose ranks sync together
+            wrong = ranks.any_true(wrong, self._model.device, self._tp_group)
+        if not wrong:
+            return ""
+        first = f", {' + '.join(stale[0])} first" if stale else ", but another rank's are"
+        return f"{len(stale)} of the engine's tensors are not the trainer's after a sync{first}"
+
+    def _checksums(self) -> tuple[dict[checksums.Parts, torch.Tensor], dict[str, torch.Tensor]]:
+        """Of the engine's tensors and of the trainer's."""
+        (engine,) = self.llm.apply_model(checksums.of_engine)
+        return engine, checksums.of_trainer(self._model)
 
     def generate(
         self,

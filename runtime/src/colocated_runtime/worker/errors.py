@@ -33,6 +33,8 @@ MISTAKES = (
     FileNotFoundError,
 )
 """What a wrong setting, dataset or reward raises; before the first step is done nothing else has been proven."""
+STALE = "the engine does not take over the trained weights; the checkpoints hold the trainer's own"
+"""What a WeightsStale comes down to."""
 
 
 class UserError(Exception):

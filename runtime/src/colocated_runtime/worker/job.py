@@ -21,6 +21,7 @@ from colocated_runtime.contract.report import (
     Evaluation,
     Phase,
     Progress,
+    Weights,
     first_and_newest,
 )
 from colocated_runtime.planner.settings import EngineSettings, StepSettings, engine_settings, step_settings
@@ -153,7 +154,11 @@ class Job:
             seed=seed,
             dtype=self.spec.model.dtype,
             trust_remote_code=self.spec.model.trust_remote_code,
+            on_stale=self._stale,
         )
+
+    def _stale(self, message: str) -> None:
+        self.state.update(weights=Weights(in_sync=False, step=self.state.state.progress.step, message=message))
 
     def close(self) -> None:
         """End the engine and leave the process group, so that the other ranks and the exit find nothing half-open."""

@@ -17,15 +17,17 @@ class TokenBudget:
     report: Callable[[str], None]
     """Told of each event, in words, before memory is given back."""
     shrunk: bool = False
+    lightened: bool = False
 
     def run(
         self, lengths: Sequence[int], cut: Callable[[Sequence[int], int], list[Piece]], work: Callable[[Piece], None],
-        discard: Callable[[], None],
+        discard: Callable[[], None], lighten: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         """Do `work` for each piece that `cut` makes of rows of these lengths.
 
         After torch.OutOfMemoryError all that was done is discarded and done again in pieces of half the tokens: a
-        backward pass that failed half-way has added some gradients already. Raises it where no piece can be cut.
+        backward pass that failed half-way has added some gradients already. Where no piece can be cut any more,
+        `lighten` makes `work` take less memory, or returns False where it cannot; then the error is raised.
         """
         while True:
             pieces = cut(lengths, self.tokens)
@@ -36,7 +38,12 @@ class TokenBudget:
             largest = max((sum(lengths[row] for row in piece) for piece in pieces if len(piece) > 1), default=0)
             if not largest:
                 longest = max(lengths)
-                raise torch.OutOfMemoryError(f"a single row of at most {longest} tokens does not fit: {failure}")
+                if not lighten():
+                    raise torch.OutOfMemoryError(f"a single row of at most {longest} tokens does not fit: {failure}")
+                self.lightened = True
+                self.report(f"a row of at most {longest} tokens did not fit; done again with every layer recomputed")
+                _release()
+                continue
             self.tokens = min(self.tokens, largest) // 2
             self.shrunk = True
             self.report(f"{largest} tokens at once did not fit; done again with {self.tokens} at most")

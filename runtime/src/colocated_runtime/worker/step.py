@@ -10,6 +10,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -152,7 +153,7 @@ class Step:
             self.accelerator.backward(window.fill(piece, log_probs, entropies, self._loss_aside) / divisor)
 
         try:
-            self._budget.run(window.lengths, self._cut, work, self.model.zero_grad)
+            self._budget.run(window.lengths, self._cut, work, self.model.zero_grad, self.recompute_all)
             failure = None
         except torch.OutOfMemoryError as error:
             failure = str(error)
@@ -163,6 +164,15 @@ class Step:
             for rollout in self._rollouts(window):
                 self._log_sampling(window, rollout)
         return window.loss(self._loss)
+
+    def recompute_all(self) -> bool:
+        """Have every layer computed again in the backward pass from now on; False where it is already."""
+        chosen = self._settings.recompute or ("full" if self.args.gradient_checkpointing else "none")
+        if chosen == "full":
+            return False
+        self._settings = replace(self._settings, recompute="full")
+        set_recompute(self.model, "full", self.args.gradient_checkpointing_kwargs)
+        return True
 
     def _rollouts(self, window: Window) -> list[list[Part]]:
         """The window's micro-batches by the rollout that they come from, each of them once."""

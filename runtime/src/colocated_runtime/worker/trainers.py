@@ -77,6 +77,16 @@ class Colocated(Step):
             generation_kwargs=dict(self.args.generation_kwargs or {}),
         )
 
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> Any:
+        """Leave DistributedDataParallel again where the step averages the gradients itself: it holds a copy of them.
+
+        It has given all ranks the first one's weights, as it should.
+        """
+        model, loader = super()._prepare_for_training(*args, **kwargs)  # type: ignore[misc]
+        if self._own:
+            model = self.model_wrapped = self.model
+        return model, loader
+
     # Phases
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
@@ -173,6 +183,7 @@ class Colocated(Step):
             "steps_per_generation": self.args.steps_per_generation,
             "engine_random_state": self.vllm_generation.random_state,
             "token_budget": self._budget.tokens if self._budget.shrunk else None,
+            "recompute_all": self._budget.lightened,
         }
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -187,7 +198,11 @@ class Colocated(Step):
         self._step = extra["step"] * pieces // before
         self._buffered_inputs = recut(extra["buffered_inputs"], pieces)
         self.vllm_generation.random_state = rng.on_cpu(extra["engine_random_state"])
-        self._budget.tokens = min(self._budget.tokens, extra.get("token_budget") or self._budget.tokens)
+        if learned := extra.get("token_budget"):
+            self._budget.tokens, self._budget.shrunk = min(self._budget.tokens, learned), True
+        self._budget.lightened = extra.get("recompute_all", False)
+        if self._budget.lightened:
+            self.recompute_all()
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
         self._sampler = super()._get_train_sampler(*args, **kwargs)  # type: ignore[misc]
