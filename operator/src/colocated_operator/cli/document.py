@@ -2,10 +2,13 @@
 
 import difflib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import typer
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -14,6 +17,8 @@ from colocated_operator.cli.loader import documents
 from colocated_runtime.contract import names
 from colocated_runtime.contract.job import JobSpec
 
+USAGE = 2
+"""Exit code of a program that cannot do what it was asked to."""
 API_VERSION = f"{names.GROUP}/{names.VERSION}"
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
@@ -27,6 +32,17 @@ class Mistakes(Exception):
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
         self.lines = lines
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Mistakes from within end the program: each is a line on stderr."""
+    try:
+        yield
+    except Mistakes as mistakes:
+        for line in mistakes.lines:
+            typer.echo(f"error: {line}", err=True)
+        raise typer.Exit(USAGE) from None
 
 
 @dataclass(frozen=True)

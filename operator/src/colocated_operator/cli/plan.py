@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 
 from colocated_operator.cli.devices import devices_view, on_each_device
-from colocated_operator.cli.document import Mistakes, read
+from colocated_operator.cli.document import Mistakes, read, told
 from colocated_operator.cli.model import refuse, warn
 from colocated_operator.cli.picture import picture
 from colocated_operator.cli.plan_view import plan_view
@@ -23,7 +23,6 @@ from colocated_runtime.planner.plan import make_plan
 from colocated_runtime.planner.shapes import Shape
 
 DOES_NOT_FIT = 1
-USAGE = 2
 
 
 class Output(StrEnum):
@@ -52,7 +51,7 @@ def plan(
 
     Exit code: 0 it fits, 1 it does not, 2 a mistake in the file or too little said.
     """
-    try:
+    with told():
         document = read(file, name)
         spec = _on_device(document.spec, device_memory, device_product)
         shape = _shape(file, spec, config)
@@ -64,10 +63,6 @@ def plan(
         made = make_plan(spec, shape, _hardware(file, spec))
         if draw:
             _write(draw, picture(document.name, made))
-    except Mistakes as mistakes:
-        for line in mistakes.lines:
-            typer.echo(f"error: {line}", err=True)
-        raise typer.Exit(USAGE) from None
     if output is None:
         Console().print(plan_view(document.name, made), highlight=False)
     else:

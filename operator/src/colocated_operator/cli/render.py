@@ -6,14 +6,13 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from colocated_operator.cli.document import Document, Mistakes, read
+from colocated_operator.cli.document import Document, Mistakes, read, told
 from colocated_operator.cli.model import refuse, warn
 from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.policies.planning import planned
 from colocated_operator.settings import Settings
 from colocated_runtime.contract import grace
 
-USAGE = 2
 UID = "00000000-0000-0000-0000-000000000000"
 """In the place of the object's uid, which the API server gives; its first five characters are in every name."""
 
@@ -33,12 +32,8 @@ def render(
 
     Names and owner references hold an object's uid; here it is all zeros. Exit code: 2 for a mistake in the file.
     """
-    try:
+    with told():
         bodies = rendered(file, read(file, name, namespace), image)
-    except Mistakes as mistakes:
-        for line in mistakes.lines:
-            typer.echo(f"error: {line}", err=True)
-        raise typer.Exit(USAGE) from None
     typer.echo(yaml.dump_all(bodies, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True), nl=False)
 
 

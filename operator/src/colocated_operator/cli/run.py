@@ -12,11 +12,10 @@ from rich.console import Console
 
 from colocated_operator.cli import local, view
 from colocated_operator.cli.display import Display
-from colocated_operator.cli.document import Document, Mistakes, read
+from colocated_operator.cli.document import Document, Mistakes, read, told
 from colocated_operator.cli.model import refuse
 from colocated_runtime.contract.report import Report
 
-USAGE = 2
 POLL_SECONDS = 0.5
 
 
@@ -35,7 +34,7 @@ def run(
     2 a mistake in the file.
     """
     console = Console()
-    try:
+    with told():
         document = read(file, name)
         _refuse(file, document)
         directory = storage or Path(f"{document.name}-run")
@@ -44,10 +43,6 @@ def run(
             _show_results(document.name, directory, *done, console)
             return
         started = local.prepare(document, directory)
-    except Mistakes as mistakes:
-        for line in mistakes.lines:
-            typer.echo(f"error: {line}", err=True)
-        raise typer.Exit(USAGE) from None
     console.print(f"{document.name}, attempt {started.attempt.attempt}, in {started.directory}", highlight=False)
     for note in _notes(document):
         console.print(f"note: {note}", highlight=False, soft_wrap=True)

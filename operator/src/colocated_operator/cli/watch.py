@@ -9,6 +9,7 @@ from rich.console import Console
 
 from colocated_operator.cli import view
 from colocated_operator.cli.display import Display
+from colocated_operator.cli.document import USAGE
 from colocated_runtime.contract import names
 from colocated_runtime.contract.status import JobStatus
 
@@ -19,7 +20,6 @@ POLL_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
 """An API server that does not answer for longer ends the watch."""
 ENDED = {"Complete": 0, "Failed": 1}
-USAGE = 2
 
 
 def watch(
