@@ -81,8 +81,6 @@ class ChildPod:
     uid: str
     job_uid: str
     """uid of the Job that controls it."""
-    owner: str
-    """uid of the ColocatedRLJob, by label alone: see `store.Store.snapshot`."""
     version: int
     attempt: int
     index: int
@@ -238,7 +236,6 @@ def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:
         namespace=meta["namespace"],
         uid=meta["uid"],
         job_uid=controller(body, "Job"),
-        owner=meta["labels"].get(names.LABEL_JOB_UID, ""),
         version=version(body),
         attempt=_number(meta["labels"].get(names.LABEL_ATTEMPT)),
         index=_number((meta.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index")),

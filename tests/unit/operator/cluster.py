@@ -41,7 +41,7 @@ def child(attempt: int = 1, **changes: Any) -> ChildJob:
 def pod(attempt: int = 1, index: int = 0, **changes: Any) -> ChildPod:
     values: dict[str, Any] = {
         "name": f"job-abcde-{attempt}-{index}-x", "namespace": "ns", "uid": f"pod-{attempt}-{index}",
-        "job_uid": f"job-{attempt}", "owner": UID, "version": 1, "attempt": attempt, "index": index,
+        "job_uid": f"job-{attempt}", "version": 1, "attempt": attempt, "index": index,
         "phase": "Running", "reason": "", "ip": "10.0.0.1", "created": START, "deadline": None, "gone": False,
         "unschedulable": "", "disruption": "", "waiting_reason": "", "waiting_message": "", "exit_code": None,
         "exit_reason": "", "exit_time": None, "last_words": "", "message": "", "memory_limit": 64 * 2**30,
