@@ -239,7 +239,8 @@ class Cluster:
         saved = [Checkpoint(step=self.saved_step, uri=f"pvc://c/{self.saved_step}", time=self.now.timestamp())]
         values: dict[str, Any] = {
             "name": "job", "uid": pod["metadata"]["labels"][names.LABEL_JOB_UID], "attempt": slim.attempt,
-            "node": slim.index, "stage": Stage.RUNNING, "started": 0.0, "updated": 0.0, "progress": Progress(step=step, total_steps=TOTAL_STEPS),
+            "node": slim.index, "stage": Stage.RUNNING, "started": 0.0, "updated": 0.0,
+            "progress": Progress(step=step, total_steps=TOTAL_STEPS),
             "checkpoints": saved if self.saved_step else [],
         }  # fmt: skip
         return Report(**(values | changes))
