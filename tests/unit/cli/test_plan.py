@@ -198,6 +198,23 @@ def test_an_option_that_another_image_may_have_is_warned_of(tmp_path: Path) -> N
     assert "spec.trainer.num_generation: no option of TRL's GRPOConfig; did you mean" in here.stderr
 
 
+def test_a_device_as_the_driver_names_it(tmp_path: Path) -> None:
+    done = colocated("plan", job(tmp_path, {"gpusPerNode": 1}), "--device-product", "NVIDIA H100 80GB HBM3")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "begin", "end"),
+    [((), "qwen2-5-7b-gsm8k: fits", ""), (("--device-memory", "40Gi"), "Train: ", "adapters instead of all weights.")],
+)
+def test_the_readme_shows_what_is_printed(options: tuple[str, ...], begin: str, end: str) -> None:
+    root = Path(__file__).parents[3]
+    printed = colocated("plan", root / "examples" / "qwen2.5-7b-gsm8k.yaml", *options).stdout
+    (block,) = (part for part in (root / "README.md").read_text().split("```\n") if part.startswith(begin))
+    assert " ".join(block.split()) in " ".join(printed.split())
+    assert block.rstrip().endswith(end)
+
+
 # render
 
 

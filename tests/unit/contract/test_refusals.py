@@ -107,6 +107,11 @@ def test_the_rendezvous_port_is_a_port() -> None:
     assert said(runtime__env=[{"name": "MASTER_PORT", "value": "29501"}]) == []
 
 
+def test_a_product_is_a_value_of_a_label() -> None:
+    (message,) = said(gpusPerNode=1, device__product="NVIDIA H100 80GB HBM3")
+    assert message.startswith("device.product: 'NVIDIA H100 80GB HBM3' is no value of a node's label; write it as")
+
+
 def test_rocm_needs_an_own_image() -> None:
     changes = {"gpusPerNode": 1, "resourceName": "amd.com/gpu"}
     assert said(**changes)[0].startswith("device.backend: rocm has no image yet")

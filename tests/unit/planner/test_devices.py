@@ -40,6 +40,12 @@ def test_a_product_by_its_label(label: str, gibibytes: float, teraflops: float) 
     assert found.rates_known
 
 
+def test_a_slice_by_its_resource_alone() -> None:
+    found = hardware_of(job(device={}, resourceName="nvidia.com/mig-3g.40gb"))
+    assert found is not None
+    assert (found.device_bytes, found.rates_known) == (int(39.5 * GIB), False)
+
+
 def test_a_slice_by_its_resource_beside_the_parents_label() -> None:
     found = hardware_of(job(device={"product": "NVIDIA-H100-80GB-HBM3"}, resourceName="nvidia.com/mig-1g.10gb"))
     assert found is not None

@@ -153,6 +153,11 @@ def test_a_boolean_is_true_or_false(name: str, value: Any) -> None:
         shape_of_config({**QWEN_7B, name: value})
 
 
+def test_heads_of_their_own_width_need_not_divide_the_hidden_size() -> None:
+    found = shape_of_config({**QWEN_7B, "num_attention_heads": 27, "num_key_value_heads": 9, "head_dim": 128})
+    assert found.query_size == 27 * 128
+
+
 def test_an_unknown_architecture_is_marked() -> None:
     assert not shape_of_config({**QWEN_7B, "model_type": "brandnew"}).verified
     assert shape_of_config(QWEN_7B).verified

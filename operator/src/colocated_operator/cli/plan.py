@@ -102,7 +102,8 @@ def _on_device(spec: JobSpec, memory: str | None, product: str | None) -> JobSpe
     wrong = said and no_size(said, LEAST_DEVICE)
     if wrong:
         raise Mistakes(f"--device-memory: {wrong}")
-    device = spec.device.model_copy(update={"memory": said, "product": product or spec.device.product})
+    label = product.replace(" ", "-") if product else spec.device.product  # the driver's names have blanks
+    device = spec.device.model_copy(update={"memory": said, "product": label})
     return spec.model_copy(update={"device": device})
 
 

@@ -22,6 +22,8 @@ LEAST_BYTES = 1 << 20
 """Nobody means less as the memory of a pod, or as a volume: the unit is missing."""
 MOST_ROWS = 10_000_000
 """Of a reasoning-gym dataset, all of which are made before training."""
+LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+"""A value of a node's label: the product becomes node affinity."""
 REASONING_GYM_SIZE = 500
 """Rows of a reasoning-gym dataset that says no size."""
 
@@ -73,6 +75,11 @@ def _pods(spec: JobSpec) -> Iterator[str]:
         yield f"device.backend: {spec.backend} needs GPUs; set gpusPerNode, or device.backend to cpu"
     if spec.backend == "rocm" and spec.runtime.image is None:
         yield "device.backend: rocm has no image yet; set runtime.image to your own, or use cuda"
+    if spec.device.product is not None and not re.fullmatch(LABEL, spec.device.product):
+        yield (
+            f"device.product: {spec.device.product!r} is no value of a node's label; write it as the label does, e.g."
+            " NVIDIA-H100-80GB-HBM3"
+        )
     if not re.fullmatch(RESOURCE_NAME, spec.resource_name):
         yield (
             f"resourceName: {spec.resource_name} is no extended resource; use e.g. nvidia.com/gpu, or leave it out for"

@@ -96,13 +96,16 @@ def hardware_of(spec: JobSpec) -> Hardware | None:
     """The devices that `spec` names, or None where neither product nor memory is known, or there are no GPUs."""
     if spec.backend == "cpu":
         return None
-    product = known_product(spec.device.product, spec.resource_name) if spec.device.product else None
+    label, part = spec.device.product or "", _mig(spec.device.product or "", spec.resource_name)
+    product = known_product(label, spec.resource_name) if label else None
+    if part and not label:  # its memory is in its name, its parent's speed is not
+        product = _slice(UNKNOWN, int(part["compute"] or part["slices"]), int(part["gigabytes"]))
     if product is None and spec.device.memory is None:
         return None
-    hardware = _hardware(product or UNKNOWN, spec, known=product is not None)
+    hardware = _hardware(product or UNKNOWN, spec, known=bool(product and label))
     if spec.device.memory is not None:
-        size, part = quantity_bytes(spec.device.memory), product and _mig(spec.device.product or "", spec.resource_name)
-        hardware = replace(hardware, device_bytes=min(size, hardware.device_bytes) if part else size)
+        size = quantity_bytes(spec.device.memory)
+        hardware = replace(hardware, device_bytes=min(size, hardware.device_bytes) if part and product else size)
     return hardware
 
 

@@ -225,14 +225,14 @@ def shape_of_config(config: Mapping[str, Any]) -> Shape:
     traits = FAMILIES.get(family, FAMILIES["llama"])
     hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads")
     experts = _size(config, "num_experts", "num_local_experts", default=0)
-    bias = _flag(config, "attention_bias")
+    bias, said = _flag(config, "attention_bias"), config.get("head_dim") is not None
     return Shape(
         family=family,
         hidden_size=hidden,
         num_hidden_layers=_size(config, "num_hidden_layers"),
         num_attention_heads=heads,
         num_key_value_heads=_size(config, "num_key_value_heads", default=heads),
-        head_dim=_size(config, "head_dim", default=traits.head_dim or _divided(hidden, heads)),
+        head_dim=_size(config, "head_dim", default=0) if said else traits.head_dim or _divided(hidden, heads),
         intermediate_size=0 if experts else _size(config, "intermediate_size"),
         vocab_size=_size(config, "vocab_size"),
         tie_word_embeddings=_flag(config, "tie_word_embeddings", default=traits.tied),
