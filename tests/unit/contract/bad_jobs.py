@@ -126,7 +126,9 @@ BAD_JOBS = [
         "parallelism.tensorParallel: 4 does not divide the 6 ranks",
     ),
     BadJob("sharding", {"parallelism.sharding": "zero3"}, "not supported yet", "parallelism.sharding: zero3"),
-    BadJob("offload", {"memory.offload": "optimizer"}, "not supported yet", "memory.offload: optimizer"),
+    BadJob(
+        "offload", {"memory.offload": "optimizerAndGradients"}, "use optimizer", "memory.offload: optimizerAndGradients"
+    ),
     BadJob(
         "nodes-empty-dir", {"nodes": 2}, "several nodes need storage that they share", "checkpoint.storage: an emptyDir"
     ),

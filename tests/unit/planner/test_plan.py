@@ -75,8 +75,37 @@ def test_the_step_runs_in_pieces_while_trls_batches_stay() -> None:
     kept = (found.per_device_train_batch_size, found.gradient_accumulation_steps, found.steps_per_generation)
     assert kept == (16, 4, 8)
     assert found.tokens_at_once in (4608, 9216)
+    assert found.recompute == "none", "the optimizer's states make room for the activations"
+    assert found.offload == "optimizer"
+
+
+def test_without_offload_activations_are_computed_again() -> None:
+    found = chosen(memory={"offload": "none"})
     assert found.recompute in ("selective", "half", "full")
     assert found.gradient_checkpointing
+    assert found.offload == "none"
+
+
+def test_optimizer_states_on_the_host_are_on_the_device_for_the_update_alone() -> None:
+    """7 B parameters on 80 GiB: fits, where with resident states nothing does."""
+    trainer = {"gradient_checkpointing": True}
+    kinds = ("none", "optimizer")
+    resident, away = (plan(job(device=H100, trainer=trainer, memory={"offload": kind})) for kind in kinds)
+    for phase in (Phase.ROLLOUT, Phase.SYNC, Phase.SCORE, Phase.CHECKPOINT):
+        assert "optimizerStates" not in items(away, phase)
+    train = items(away, Phase.TRAIN)
+    assert ("optimizerStates" in train) != ("activations" in train), "whichever is more"
+    found = away.phase(Phase.TRAIN)
+    assert found is not None
+    (host,) = [entry.bytes for entry in found.host if entry.name == "offloadedStates"]
+    assert host == items(resident, Phase.TRAIN)["optimizerStates"]
+
+
+def test_a_refusal_proposes_to_offload() -> None:
+    tight = job(device={"product": "NVIDIA-A100-SXM4-80GB", "memory": "64Gi"}, memory={"offload": "none"})
+    made = plan(tight, Lengths(512, 2048))
+    assert not made.fits
+    assert "memory.offload: optimizer" in made.refusal
 
 
 @pytest.mark.parametrize(
@@ -240,7 +269,9 @@ def test_colocation_is_the_wrong_choice_where_generation_does_not_get_shorter_wi
 
 
 def test_a_model_that_fits_only_split() -> None:
-    split = plan(job("Qwen/Qwen2.5-14B", device={"memory": "125Gi", "product": "NVIDIA-H200"}))
+    split = plan(
+        job("Qwen/Qwen2.5-14B", device={"memory": "125Gi", "product": "NVIDIA-H200"}, memory={"offload": "none"})
+    )
     assert not split.fits
     assert said(split, "It would fit on separate devices: ")
 

@@ -160,6 +160,8 @@ def mended(fields: dict[str, Any], way_out: str) -> dict[str, Any]:
                 node = node.setdefault(name, {})
             text = found[1]
             node[path[-1]] = text if text.endswith("Gi") else json.loads(text)
+    if found := re.search(r"memory\.offload: (\w+)", way_out):
+        changed["memory"]["offload"] = found[1]
     if "adamw_torch_fused" in way_out:
         changed["trainer"]["optim"] = "adamw_torch_fused"
     if "lora:" in way_out:

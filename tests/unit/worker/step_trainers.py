@@ -180,7 +180,8 @@ def mixed_reward(completions, completion_ids, **kwargs):
 
 
 def build(
-    models: Path, algorithm: str, *, own: bool, tokens: int = 80, recompute: Any = None, peft_config: Any = None,
+    models: Path, algorithm: str, *, own: bool, tokens: int = 80, recompute: Any = None, offload: bool = False,
+    peft_config: Any = None,
     engine: type[Engine] = Engine, reward: Any = mixed_reward, **options: Any,
 ) -> Any:  # fmt: skip
     """A trainer of two optimizer steps; `options` are TRL's. Its `seen` and `phases` tell what happened."""
@@ -203,7 +204,7 @@ def build(
         "peft_config": peft_config,
     }
     if own:
-        settings = StepSettings(own_step=True, tokens=tokens, recompute=recompute)
+        settings = StepSettings(own_step=True, tokens=tokens, recompute=recompute, offload=offload)
         collaborators = Collaborators(
             phases=phases, store=None, make_engine=lambda model, sampling: engine(model), step=settings, on_saved=None
         )

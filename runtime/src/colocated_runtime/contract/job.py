@@ -184,7 +184,7 @@ class Memory(Contract):
         default=None, ge=0, le=2, description="0: the engine keeps its memory while training."
     )
     offload: Literal["none", "optimizer", "optimizerAndGradients"] | None = Field(
-        default=None, description="What goes to host memory while the engine generates."
+        default=None, description="optimizer: its states are in host memory but for its updates."
     )
     headroom: Annotated[float, Field(ge=0.0, lt=0.9)] = Field(
         default=0.05, description="Share of the device left unplanned."

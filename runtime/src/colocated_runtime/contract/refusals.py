@@ -199,8 +199,10 @@ def _model(spec: JobSpec) -> Iterator[str]:
     model, parallel = spec.model, spec.parallelism
     if parallel.sharding != "none":
         yield f"parallelism.sharding: {parallel.sharding} is not supported yet; use none"
-    if spec.memory.offload not in (None, "none"):
-        yield f"memory.offload: {spec.memory.offload} is not supported yet; leave it out"
+    if spec.memory.offload == "optimizerAndGradients":
+        yield "memory.offload: optimizerAndGradients is not supported yet; use optimizer"
+    if spec.memory.offload == "optimizer" and spec.backend == "cpu":
+        yield "memory.offload: optimizer: on CPUs there is no device memory to free; leave it out"
     if spec.memory.sleep_level and spec.backend == "cpu":
         yield f"memory.sleepLevel: {spec.memory.sleep_level}: the engine cannot sleep on CPUs; leave it out"
     if model and model.dtype == "float16" and spec.lora is None:

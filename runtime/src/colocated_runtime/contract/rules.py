@@ -134,8 +134,8 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
     ),
     "Memory": (
         Rule(
-            "!has(self.offload) || self.offload == 'none'",
-            "offload to host memory is not supported yet; leave it out",
+            "!has(self.offload) || self.offload != 'optimizerAndGradients'",
+            "offload of gradients is not supported yet; use optimizer",
             ".offload",
         ),
     ),

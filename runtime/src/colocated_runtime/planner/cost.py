@@ -61,15 +61,14 @@ def seconds(made: Parts, *, cache: int, sleep_level: int, offload: Offload) -> S
     switching = 0.0 if sleep_level == 0 else SLEEP_SECONDS
     if sleep_level == 1:
         switching += 2 * base.engine.weights / job.hardware.host_bandwidth
-    if offload != "none":
-        switching += 2 * base.states.optimizer.bytes / job.hardware.host_bandwidth
+    moved = 0.0 if offload == "none" else 2 * base.states.optimizer.bytes / job.hardware.host_bandwidth
     passes = job.scores_old + job.reference
     recomputed = RECOMPUTED[made.checkpointing] / 2
     train = job.num_iterations * (one_pass * (3 + recomputed) + overhead * (1 + recomputed / 3))
     return Seconds(
         rollout=(rollout_seconds(base, cache) + switching) / updates,
         score=passes * (one_pass + overhead / 3) / updates,
-        train=train / updates + _update_seconds(base),
+        train=train / updates + _update_seconds(base) + moved,
         sync=sync / updates,
     )
 

@@ -14,7 +14,7 @@ class Features:
     """Of the runtime's worker."""
 
     sharding: tuple[Sharding, ...] = ("none",)
-    offload: tuple[Offload, ...] = ("none",)
+    offload: tuple[Offload, ...] = ("none", "optimizer")
     checkpointing: tuple[Checkpointing, ...] = ("none", "selective", "half", "full")
     sleep_levels: tuple[Literal[0, 1, 2], ...] = (0, 2)
     """Level 1 copies weights to the host that every rollout takes from the trainer anyway: only where a user asks."""

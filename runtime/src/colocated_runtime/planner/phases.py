@@ -87,10 +87,10 @@ def phases(made: Parts, sleep_level: SleepLevel, offload: Offload) -> dict[Phase
     sleeps = sleep_level > 0
     asleep = [Item("engineResidual", RESIDUAL, lambda: "measured")] if sleeps else awake
     woken = [*asleep, *([] if job.shares_weights else weights)] if sleeps else awake
-    optimizer = [held.optimizer] if offload == "none" else []
+    optimizer, slack = ([held.optimizer], _slack(made)) if offload == "none" else ([], [])
     stay = job.gradients_in_rollout and offload != "optimizerAndGradients"
-    between = [*base.resident, *optimizer, *([held.gradients] if stay else []), *_slack(made)]
-    trained = [*base.resident, held.optimizer, *([held.buckets] if held.buckets else [])]
+    between = [*base.resident, *optimizer, *([held.gradients] if stay else []), *slack]
+    trained = [*base.resident, *optimizer, *([held.buckets] if held.buckets else [])]
     scored = [*trained, held.gradients] if job.gradients_in_rollout else trained
     host = host_items(job, held, sleep_level, offload)
     stays = not sleeps
@@ -99,7 +99,7 @@ def phases(made: Parts, sleep_level: SleepLevel, offload: Offload) -> dict[Phase
         Phase.START: Use([*base.resident, *weights, *_engine_workspace(base)], [*host, *loading(job)], cached=True),
         Phase.ROLLOUT: rollout,
         Phase.SCORE: Use([*scored, *_scoring(made), *asleep], host, cached=stays),
-        Phase.TRAIN: Use([*trained, held.gradients, *_backward(made), *asleep], host, cached=stays),
+        Phase.TRAIN: Use(_training(made, [*trained, held.gradients, *asleep], offload), host, cached=stays),
         Phase.SYNC: Use([*between, *_staging(job), *woken], host, cached=stays),
         Phase.CHECKPOINT: Use([*trained, *asleep], [*host, *saving(job, held)], cached=stays),
     }
@@ -156,14 +156,24 @@ def _engine_workspace(base: Fixed) -> list[Item]:
     ]
 
 
-def _backward(made: Parts) -> list[Item]:
+def _training(made: Parts, there: list[Item], offload: Offload) -> list[Item]:
+    """At the peak of a window. States that live on the host come for the update, when the activations are gone."""
+    if offload == "none":
+        return [*there, *_backward(made, offload)]
+    held = made.fixed.states
+    temporary = Item("optimizerTemporary", held.temporary, lambda: "of the optimizer's step")
+    update = [*there, held.optimizer, *([temporary] if held.temporary else [])]
+    return max([*there, *_backward(made, offload)], update, key=total)
+
+
+def _backward(made: Parts, offload: Offload) -> list[Item]:
     found = [made.activations.kept, made.activations.workspace, _batch(made.fixed.job)]
     if made.fixed.job.pieces:
         lost = int(FRAGMENTED * made.activations.bytes)
         found.append(
             Item("fragmentation", lost, lambda: f"{FRAGMENTED:.0%} of the activations: pieces differ in length")
         )
-    missing = made.fixed.states.temporary - made.activations.bytes
+    missing = 0 if offload != "none" else made.fixed.states.temporary - made.activations.bytes
     if missing > 0:
         found.append(Item("optimizerTemporary", missing, lambda: "of the optimizer's step, beyond the activations"))
     return found

@@ -82,6 +82,7 @@ def _frugal(own: Given) -> Given:
         sleep_level=2 if own.sleep_level is None else own.sleep_level,
         checkpointing=own.checkpointing or "full",
         rows=own.rows or 1,
+        offload=own.offload or "optimizer",
     )
 
 
@@ -110,7 +111,10 @@ def _changes(spec: JobSpec, chosen: Candidate, own: Given, *, exact: bool) -> It
         yield Change(job, replace(own, checkpointing="full"))
     if own.rows is not None and exact:
         yield Change(job, replace(own, rows=None))
-    free = replace(own, utilization=None, sleep_level=None, checkpointing=None, rows=None if exact else own.rows)
+    if own.offload == "none":
+        yield Change(job, replace(own, offload="optimizer"))
+    rows = None if exact else own.rows
+    free = replace(own, utilization=None, sleep_level=None, checkpointing=None, rows=rows, offload=None)
     yield Change(job, free)
     limit = job.hardware.host_limit_bytes
     if limit is not None and max(chosen.host_missing.values()) > 0:
@@ -154,6 +158,8 @@ def _settings(spec: JobSpec, near: Nearest, own: Given) -> str:
         words.append(f"memory.sleepLevel: {found.sleep_level}")
     if own.checkpointing not in (None, found.made.checkpointing):
         words.append(f"trainer.gradient_checkpointing: {str(found.made.checkpointing != 'none').lower()}")
+    if own.offload not in (None, found.offload):
+        words.append(f"memory.offload: {found.offload}")
     if own.rows not in (None, rows):
         accumulation = job.sizes.per_device * job.sizes.gradient_accumulation_steps // rows
         cut = f"trainer.per_device_train_batch_size: {rows}, gradient_accumulation_steps: {accumulation}"

@@ -1,6 +1,7 @@
 """Which settings fit, and which of those are fastest. What the user set is kept; only what is unset is chosen."""
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor, gcd
@@ -47,7 +48,7 @@ class Given:
     sleep_level: SleepLevel | None
     rows: int | None
     checkpointing: Checkpointing | None
-    offload: Offload
+    offload: Offload | None
     headroom: float
 
 
@@ -122,7 +123,7 @@ def given(spec: JobSpec, shape: Shape) -> Given:
         sleep_level=level if auto or level is not None else DEFAULT_SLEEP_LEVEL,
         rows=None if cut or pieces else values["per_device_train_batch_size"],
         checkpointing=None if auto and "gradient_checkpointing" not in spec.trainer else checkpointing,
-        offload=memory.offload or "none",
+        offload=memory.offload if auto or memory.offload else "none",
         headroom=memory.headroom,
     )
 
@@ -160,17 +161,18 @@ def best(found: list[Candidate]) -> Candidate:
 def _candidates(job: Workload, own: Given) -> Iterator[Candidate]:
     budget = int(job.hardware.device_bytes * (1 - own.headroom))
     levels = job.features.sleep_levels if own.sleep_level is None else (own.sleep_level,)
+    offloads = job.features.offload if own.offload is None else (own.offload,)
     kinds = _checkpointing(job) if own.checkpointing is None else (own.checkpointing,)
     base = fixed(job)
     for kind in kinds:
         for rows in micro_batches(job) if own.rows is None else (own.rows,):
             made = parts(base, rows, kind)
-            for level in levels:
-                uses = phases(made, level, own.offload)
+            for level, offload in itertools.product(levels, offloads):
+                uses = phases(made, level, offload)
                 share = own.utilization
                 if share is None:
                     share = min(wanted_utilization(made), largest_utilization(made, uses, budget))
-                yield Candidate(made, share, level, own.offload, uses, budget)
+                yield Candidate(made, share, level, offload, uses, budget)
 
 
 def largest_utilization(made: Parts, uses: dict[Phase, Use], budget: int) -> float:

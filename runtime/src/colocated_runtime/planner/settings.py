@@ -38,6 +38,8 @@ class StepSettings:
     """Of prompts and completions, without padding: as many go through the model at once."""
     recompute: Recompute | None = None
     """None: as TRL's gradient_checkpointing options say."""
+    offload: bool = False
+    """Whether the optimizer's states are on the device for its updates alone."""
 
 
 def step_settings(spec: JobSpec, rows: int, longest: int, plan: Plan | None = None) -> StepSettings:
@@ -50,6 +52,7 @@ def step_settings(spec: JobSpec, rows: int, longest: int, plan: Plan | None = No
         own_step=spec.memory.policy == "Auto",
         tokens=(chosen.tokens_at_once if chosen else 0) or rows * longest,
         recompute=chosen.recompute if chosen else None,
+        offload=(chosen.offload if chosen else spec.memory.offload) == "optimizer",
     )
 
 

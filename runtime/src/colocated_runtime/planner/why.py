@@ -45,5 +45,6 @@ def _others(chosen: Candidate, found: list[Candidate]) -> str:
         if chosen.job.pieces
         else f"micro-batches of {chosen.made.rows}",
         CHECKPOINTING[chosen.made.checkpointing],
+        *(["optimizer states on the host but for updates"] if chosen.offload != "none" else []),
     ]
     return f"{', '.join(parts).capitalize()}: the fastest of {fitting} settings that fit, of {len(found)}."

@@ -36,6 +36,7 @@ STEPS_A_LOOK = 16
 """Engine steps between two looks for the launcher's wish to leave."""
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+GIB = 2**30
 TokenIds = list[int]
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,10 @@ class Engine:
         self._phases = phases
         self._stop = stop
         self._on_stale = on_stale
+        self.spare: Callable[[], int] = lambda: 0
+        """Has the trainer give back device memory that it can do without for now; returns the bytes."""
+        self._asleep_bytes = 0
+        """Of the device, which a wake-up will map."""
         self._tensor_parallel = tensor_parallel
         self.sampling = sampling
         ranks.join()
@@ -272,8 +277,20 @@ class Engine:
         return policy_weights(self._model)
 
     def _make_room(self) -> None:
-        """Empty torch's cache for what is woken next; what was in it belongs to the present phase's peak."""
-        if self._settings.sleep_level > 0:
+        """Empty torch's cache for what is woken next; what was in it belongs to the present phase's peak.
+
+        Where that does not suffice the trainer gives back what it can spare: 0.24 cannot repeat a wake-up that failed.
+        """
+        if self._settings.sleep_level == 0:
+            return
+        torch.cuda.empty_cache()
+        self._phases.sample()
+        missing = self._asleep_bytes - free_bytes()
+        if missing > 0 and (spared := self.spare()):
+            self._phases.pressure(
+                f"the engine would lack {missing / GIB:.2f} GiB to wake; {spared / GIB:.2f} GiB of optimizer states are"
+                " in host memory meanwhile"
+            )
             torch.cuda.empty_cache()
             self._phases.sample()
 
@@ -283,7 +300,9 @@ class Engine:
             return
         if part == "weights" and self._awake:
             return
+        before = free_bytes()
         self.llm.wake_up(tags=[part])
+        self._asleep_bytes -= before - free_bytes()
         self._awake = True
 
     def _sleep(self) -> None:
@@ -291,9 +310,16 @@ class Engine:
         if self._settings.sleep_level == 0:
             return
         torch.cuda.synchronize()  # 0.24 unmaps without waiting for running kernels
+        before = free_bytes()
         self.llm.sleep(level=self._settings.sleep_level)
+        self._asleep_bytes += free_bytes() - before
         self._awake = False
         self._fresh = False
+
+
+def free_bytes() -> int:
+    """Of the device, now."""
+    return int(torch.cuda.mem_get_info()[0])
 
 
 def refuse_untested(version: str) -> None:

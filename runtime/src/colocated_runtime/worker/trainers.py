@@ -19,6 +19,7 @@ from colocated_runtime.worker.callbacks import DIFFERENCE
 from colocated_runtime.worker.checkpoints import CheckpointStore
 from colocated_runtime.worker.engine import Engine, Sampling
 from colocated_runtime.worker.importance import differences, importance_ratio, joined
+from colocated_runtime.worker.offload import OptimizerStates, Update
 from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.pressure import TokenBudget
 from colocated_runtime.worker.ranks import all_succeeded, barrier, from_first
@@ -29,6 +30,9 @@ SAMPLED = "sampling_per_token_logps"
 """TRL's name for the engine's log-probabilities in a micro-batch, [rows, tokens]; GRPO only."""
 SAMPLED_SUMS = "sampled_logps"
 """Ours, for RLOO: their sums, [rows]."""
+
+ADAMW_STATES = 2
+"""Of each trained number, in its own type; other optimizers have fewer or smaller ones."""
 
 Saver = Callable[[int, OSError | None, float], None]
 """Called on every rank after a save: the step, the error of a rank that could not write, and how many seconds it took.
@@ -63,8 +67,15 @@ class Colocated(Step):
         super().__init__(**kwargs)
         args.use_vllm = self.use_vllm = True
         self._last_loaded_step = -1
+        self.optimizer_states = self._optimizer_states(always=collaborators.step.offload)
+        self.add_callback(Update(self.optimizer_states))
         self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
+        self.vllm_generation.spare = self.optimizer_states.leave
         self.set_up_step(collaborators.step, TokenBudget(collaborators.step.tokens, self._phases.pressure))
+
+    def _optimizer_states(self, *, always: bool) -> OptimizerStates:
+        trained = sum(parameter.nbytes for parameter in self.model.parameters() if parameter.requires_grad)
+        return OptimizerStates(lambda: self.optimizer, always=always, expected=ADAMW_STATES * trained)
 
     def _sampling(self) -> Sampling:
         return Sampling(
