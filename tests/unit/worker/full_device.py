@@ -9,7 +9,7 @@ environment.prepare(os.environ, "cpu")
 
 import torch  # noqa: E402
 
-from colocated_runtime.worker import engine, trainers  # noqa: E402
+from colocated_runtime.worker import engine, switch, trainers  # noqa: E402
 from colocated_runtime.worker.__main__ import main  # noqa: E402
 
 WHEN = os.environ["FULL"]
@@ -43,7 +43,7 @@ trainers.Colocated.remember = counted
 if WHEN == "start":
     fails(engine, "LLM", TORCH, 0)
 if WHEN == "wake-up":
-    fails(engine.Engine, "_wake", VLLM, 1, lambda self, part: part == "kv_cache")
+    fails(switch.Switch, "wake", VLLM, 1, lambda self, part: part == "kv_cache")
 if WHEN == "sync":
     fails(engine.Engine, "_weights", TORCH, 1)
 if WHEN == "backward":

@@ -44,6 +44,10 @@ class Engine:
         self.log_probabilities: list[list[list[float]]] = []
         self._rollouts = 0
 
+    def when_short_of_memory(self, spare: Any) -> None:
+        """As the engine's."""
+        self.spare = spare
+
     def sync_weights(self) -> None:
         """Nothing: the model is the trainer's."""
 

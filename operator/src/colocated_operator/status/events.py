@@ -72,7 +72,8 @@ def _all(status: JobStatus) -> Iterator[Event]:
 def _pressure(status: JobStatus, condition: Condition | None) -> Iterator[Event]:
     if condition and condition.status == "True":
         name = f"memorypressure-{status.attempt}-{status.memory.pressure_events}"
-        yield Event(name, "Warning", "MemoryPressure", condition.message, condition.last_transition_time)
+        reason = condition.reason if condition.reason == "SleepIneffective" else "MemoryPressure"
+        yield Event(name, "Warning", reason, condition.message, condition.last_transition_time)
 
 
 def _transition(condition: Condition, kind: Kind) -> Event:

@@ -160,7 +160,8 @@ def _pressure(reports: Sequence[Report], now: datetime) -> Fact:
     event = latest_pressure(reports)
     if event is None or now - datetime.fromtimestamp(event.time, UTC) > PRESSURE_LASTS:
         return Fact("False", "NoPressure", event.message if event else "")
-    return Fact("True", f"{event.kind}Memory", event.message)
+    reason = "SleepIneffective" if event.kind == "Sleep" else f"{event.kind}Memory"
+    return Fact("True", reason, event.message)
 
 
 def short(value: float) -> float:

@@ -61,7 +61,7 @@ class Pressure(Message):
 
     sequence: Count
     time: Moment
-    kind: Word  # Host | Device
+    kind: Word  # Host | Device | Sleep
     phase: Phase | None = None
     used_bytes: int = 0
     limit_bytes: int = 0

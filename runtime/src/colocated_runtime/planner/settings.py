@@ -6,6 +6,7 @@ from typing import Any, Literal
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.search import DEFAULT_SLEEP_LEVEL, DEFAULT_UTILIZATION
 
 
@@ -21,6 +22,8 @@ class EngineSettings:
     """Tokens of prompt + completion; None: as long as the longest prompt needs."""
     max_num_seqs: int
     """Sequences generated at the same time by one engine."""
+    sleep_frees: int = 0
+    """Bytes of the device that sleep gives back, by the plan; 0 without one."""
 
 
 Recompute = Literal["none", "selective", "half", "full"]
@@ -71,7 +74,15 @@ def engine_settings(spec: JobSpec, plan: Plan | None = None) -> EngineSettings:
         sleep_level=0 if spec.backend == "cpu" else sleeping,
         max_model_len=spec.trainer.get("vllm_max_model_length"),
         max_num_seqs=sizes.per_rank * spec.parallelism.tensor_parallel,
+        sleep_frees=_mapped(plan) if plan else 0,
     )
+
+
+def _mapped(plan: Plan) -> int:
+    """Bytes of the engine's weights and cache: what sleep unmaps."""
+    rollout = plan.phase(Phase.ROLLOUT)
+    items = rollout.device if rollout else []
+    return sum(item.bytes for item in items if item.name in ("engineWeights", "kvCache"))
 
 
 def trainer_settings(spec: JobSpec, plan: Plan | None = None) -> dict[str, Any]:

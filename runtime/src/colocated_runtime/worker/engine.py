@@ -25,6 +25,7 @@ from colocated_runtime.worker import checksums, ranks, rng
 from colocated_runtime.worker.errors import STALE, Stopped, UserError, WeightsStale
 from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.stopping import StopSignal
+from colocated_runtime.worker.switch import Switch
 from colocated_runtime.worker.weights import policy_weights
 
 TESTED = ("0.24.0", "0.31.0")
@@ -36,7 +37,6 @@ STEPS_A_LOOK = 16
 """Engine steps between two looks for the launcher's wish to leave."""
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
-GIB = 2**30
 TokenIds = list[int]
 log = logging.getLogger(__name__)
 
@@ -101,10 +101,6 @@ class Engine:
         self._phases = phases
         self._stop = stop
         self._on_stale = on_stale
-        self.spare: Callable[[], int] = lambda: 0
-        """Has the trainer give back device memory that it can do without for now; returns the bytes."""
-        self._asleep_bytes = 0
-        """Of the device, which a wake-up will map."""
         self._tensor_parallel = tensor_parallel
         self.sampling = sampling
         ranks.join()
@@ -137,7 +133,7 @@ class Engine:
         self.random_state = rng.seeded(seed * 1_000_003 + group)
         self.log_probabilities: list[list[list[float | None]]] = []
         """Of the last rollout, as `generate` returned them."""
-        self._awake = True
+        self._switch = Switch(self.llm, settings, phases)
         self._fresh = False
         self._comparable = checksums.comparable(*self._checksums(), self._tp_group)
         log.info(
@@ -152,14 +148,18 @@ class Engine:
         """Longest prompt + completion, in tokens."""
         return int(self.llm.llm_engine.model_config.max_model_len)
 
+    def when_short_of_memory(self, spare: Callable[[], int]) -> None:
+        """Call `spare` where the engine would not find the room to wake; it returns the bytes that it freed."""
+        self._switch.spare = spare
+
     def sync_weights(self) -> None:
         """Give the engine the trainer's present weights, and forget what it cached under the old ones.
 
         Raise WeightsStale where it does not take them, even at the second try.
         """
-        self._make_room()
+        self._switch.make_room()
         with self._phases(Phase.SYNC):
-            self._wake("weights")
+            self._switch.wake("weights")
             if stale := self._load():
                 log.error("%s; once more", stale)
                 self._on_stale(stale)
@@ -226,8 +226,8 @@ class Engine:
         if not self._fresh:
             self.sync_weights()
         sizes, everything = self._gathered(prompts)
-        self._make_room()
-        self._wake("kv_cache")
+        self._switch.make_room()
+        self._switch.wake("kv_cache")
         requests = [{"prompt_token_ids": ids} for ids in everything]
         outputs = self._run(self.llm.enqueue(requests, sampling_params=params, use_tqdm=False))
         self._phases.sample()
@@ -276,50 +276,9 @@ class Engine:
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return policy_weights(self._model)
 
-    def _make_room(self) -> None:
-        """Empty torch's cache for what is woken next; what was in it belongs to the present phase's peak.
-
-        Where that does not suffice the trainer gives back what it can spare: 0.24 cannot repeat a wake-up that failed.
-        """
-        if self._settings.sleep_level == 0:
-            return
-        torch.cuda.empty_cache()
-        self._phases.sample()
-        missing = self._asleep_bytes - free_bytes()
-        if missing > 0 and (spared := self.spare()):
-            self._phases.pressure(
-                f"the engine would lack {missing / GIB:.2f} GiB to wake; {spared / GIB:.2f} GiB of optimizer states are"
-                " in host memory meanwhile"
-            )
-            torch.cuda.empty_cache()
-            self._phases.sample()
-
-    def _wake(self, part: str) -> None:
-        """Map the memory of `part`: weights first, always; the cache alone would be woken over unmapped weights."""
-        if self._settings.sleep_level == 0:
-            return
-        if part == "weights" and self._awake:
-            return
-        before = free_bytes()
-        self.llm.wake_up(tags=[part])
-        self._asleep_bytes -= before - free_bytes()
-        self._awake = True
-
     def _sleep(self) -> None:
-        """Give the device's memory to the trainer. At level 2 the weights are gone and must be given anew."""
-        if self._settings.sleep_level == 0:
-            return
-        torch.cuda.synchronize()  # 0.24 unmaps without waiting for running kernels
-        before = free_bytes()
-        self.llm.sleep(level=self._settings.sleep_level)
-        self._asleep_bytes += free_bytes() - before
-        self._awake = False
-        self._fresh = False
-
-
-def free_bytes() -> int:
-    """Of the device, now."""
-    return int(torch.cuda.mem_get_info()[0])
+        if self._switch.sleep():
+            self._fresh = False
 
 
 def refuse_untested(version: str) -> None:

@@ -48,13 +48,16 @@ class Phases:
         )
         self._state.state.peaks = {**self._state.state.peaks, self._current: peak}
 
-    def pressure(self, message: str) -> None:
-        """Report that the device's memory did not suffice in the present phase; call it before memory is given back."""
+    def pressure(self, message: str, kind: str = "Device") -> None:
+        """Report that the device's memory did not suffice in the present phase; call it before memory is given back.
+
+        `kind` "Sleep": the sleeping engine kept more than planned.
+        """
         self.sample()
         known = self._state.state.pressure
         peak = self._state.state.peaks[self._current].device_bytes
         event = Pressure(
-            sequence=len(known) + 1, time=time.time(), kind="Device", phase=self._current, used_bytes=peak,
+            sequence=len(known) + 1, time=time.time(), kind=kind, phase=self._current, used_bytes=peak,
             limit_bytes=self._device_limit, message=message,
         )  # fmt: skip
         self._state.update(pressure=[*known, event])

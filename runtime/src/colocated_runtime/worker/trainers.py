@@ -70,7 +70,7 @@ class Colocated(Step):
         self.optimizer_states = self._optimizer_states(always=collaborators.step.offload)
         self.add_callback(Update(self.optimizer_states))
         self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
-        self.vllm_generation.spare = self.optimizer_states.leave
+        self.vllm_generation.when_short_of_memory(self.optimizer_states.leave)
         self.set_up_step(collaborators.step, TokenBudget(collaborators.step.tokens, self._phases.pressure))
 
     def _optimizer_states(self, *, always: bool) -> OptimizerStates:

@@ -7,6 +7,7 @@ from tests.unit.operator.cluster import Life, report
 
 from colocated_operator.observe import Pulled
 from colocated_operator.status.conditions import stamp
+from colocated_operator.status.events import events
 from colocated_runtime.contract.report import Pressure, Weights
 
 
@@ -22,6 +23,15 @@ def test_memory_pressure_comes_and_goes() -> None:
     assert life.status["memory"]["pressureEvents"] == 1
     life.one_pass(seconds=300)
     assert life.condition("MemoryPressure")["status"] == "False"
+
+
+def test_a_sleep_that_frees_too_little_is_an_event_of_its_own() -> None:
+    life = Life()
+    life.passes(2)
+    message = "54.00 GiB back, 64.00 were planned"
+    made = life.runs(step=1, pressure=[Pressure(sequence=1, time=life.now.timestamp(), kind="Sleep", message=message)])
+    assert life.condition("MemoryPressure")["reason"] == "SleepIneffective"
+    assert [event.message for event in events(made.status, life.now) if event.reason == "SleepIneffective"] == [message]
 
 
 def test_stale_weights_are_a_condition() -> None:
