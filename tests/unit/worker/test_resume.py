@@ -140,6 +140,7 @@ def test_nothing_is_trained_beyond_the_last_step(resumed, again):
     assert again.exit_code == 0, again.output[-3000:]
     assert again.state.outcome is Outcome.COMPLETE
     assert again.state.progress.step == STEPS
+    assert again.state.message == f"trained {STEPS} of {STEPS} steps"
     assert again.completions(held_out=False) == []
     assert again.state.evaluations[-1].mean == resumed.state.evaluations[-1].mean
     assert again.state.model_uri == resumed.state.model_uri
