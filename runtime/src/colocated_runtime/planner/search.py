@@ -30,6 +30,8 @@ DEFAULT_UTILIZATION = 0.3
 DEFAULT_SLEEP_LEVEL: SleepLevel = 2
 STEP = 100
 """Utilisations are whole hundredths: vLLM's compile cache depends on the cache's size."""
+ABOUT = 1.02
+"""Steps whose predictions differ by less are called as fast: no gain that the device's last bytes should go for."""
 MICRO_BATCH_TOKENS = 16_384
 """Larger micro-batches are not chosen: they gain under 2 %, and pad more rows to the longest of them."""
 MICRO_BATCH_ROWS = 64
@@ -153,9 +155,13 @@ def search(job: Workload, own: Given) -> list[Candidate]:
 
 
 def best(found: list[Candidate]) -> Candidate:
-    """The fastest that fits; if none does, the one that fails by least."""
+    """Of those that fit and are about as fast as the fastest, the one with the most room; if none fits, the one that
+    fails by least."""
     fitting = [one for one in found if one.fits]
-    return min(fitting, key=lambda one: one.seconds.step) if fitting else min(found, key=lambda one: one.excess)
+    if not fitting:
+        return min(found, key=lambda one: one.excess)
+    limit = ABOUT * min(one.seconds.step for one in fitting)
+    return min((one for one in fitting if one.seconds.step <= limit), key=lambda one: max(one.missing.values()))
 
 
 def _candidates(job: Workload, own: Given) -> Iterator[Candidate]:

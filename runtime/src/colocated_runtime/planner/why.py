@@ -3,7 +3,7 @@
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.planner.features import Checkpointing
 from colocated_runtime.planner.items import gib
-from colocated_runtime.planner.search import DEFAULT_UTILIZATION, Candidate
+from colocated_runtime.planner.search import ABOUT, DEFAULT_UTILIZATION, Candidate
 
 CHECKPOINTING: dict[Checkpointing, str] = {
     "none": "no gradient checkpointing",
@@ -47,4 +47,5 @@ def _others(chosen: Candidate, found: list[Candidate]) -> str:
         CHECKPOINTING[chosen.made.checkpointing],
         *(["optimizer states on the host but for updates"] if chosen.offload != "none" else []),
     ]
-    return f"{', '.join(parts).capitalize()}: the fastest of {fitting} settings that fit, of {len(found)}."
+    words = f"the roomiest within {ABOUT - 1:.0%} of the fastest of {fitting} settings that fit, of {len(found)}"
+    return f"{', '.join(parts).capitalize()}: {words}."
