@@ -36,6 +36,7 @@ class Process:
 
     def start(self) -> None:
         """Start it; returns at once."""
+        assert not self.alive()
         kubeconfig = self.folder / "kubeconfig"
         kubeconfig.write_text(KUBECONFIG.format(server=self.proxy.url))
         environment = os.environ | {
@@ -75,7 +76,6 @@ class Process:
         """Start it again, if it is gone; seconds until it watches everything."""
         began = time.monotonic()
         if not self.alive():
-            self.proxy.cut_streams()  # of the one that is gone
             eventually(lambda: not self.proxy.watching, 10, 0.01)
             self.start()
         self.watches()
