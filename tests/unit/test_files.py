@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from colocated_runtime.files import replace_text
+from colocated_runtime.files import replace_text, volume_failure
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -44,3 +44,29 @@ def test_a_full_disk_leaves_the_old_text(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(OSError, match="No space left"):
         replace_text(path, "2", durable=True)
     assert path.read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the volume is full"),
+        (errno.EROFS, "the volume is read-only"),
+        (errno.ESTALE, "the volume's server has lost it"),
+        (errno.ENOENT, "a directory of the job is gone"),
+    ],
+)
+def test_what_is_wrong_with_a_volume(tmp_path: Path, number: int, words: str) -> None:
+    error = OSError(number, os.strerror(number), str(tmp_path / "job/checkpoints"))
+    assert volume_failure(error, tmp_path / "job").startswith(f"checkpoint.storage: {words}: [Errno {number}]")
+    assert volume_failure(error, tmp_path / "other") == ""
+
+
+def test_what_tells_of_no_volume(tmp_path: Path) -> None:
+    for error in (
+        OSError(errno.ENOSPC, "full"),
+        OSError(errno.EPERM, "no", str(tmp_path)),
+        FileNotFoundError(errno.ENOENT, "no", str(tmp_path / "hub/node-0/data.jsonl")),
+        OSError("a wish"),
+        KeyError(1),
+    ):
+        assert volume_failure(error, tmp_path) == ""

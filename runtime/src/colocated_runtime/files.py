@@ -1,5 +1,6 @@
 """Files of launcher and worker: those by which they talk, and how one is replaced whole."""
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,30 @@ class SharedFiles:
     def rank_file(self, rank: int) -> Path:
         """By each rank: its own state (`contract.report.RankState`)."""
         return self.state / f"rank-{rank}.json"
+
+
+VOLUME_ERRORS = {
+    errno.ENOSPC: "the volume is full",
+    errno.EDQUOT: "its quota is used up",
+    errno.EROFS: "the volume is read-only",
+    errno.ESTALE: "the volume's server has lost it",
+    errno.EIO: "the volume cannot be read or written",
+    errno.ENOENT: "a directory of the job is gone",
+}
+"""Errors of a volume, and what they mean there."""
+
+
+def volume_failure(error: BaseException, volume: Path) -> str:
+    """What is wrong with the checkpoint volume, by `error`; empty if it tells of something else.
+
+    `volume`: the job's own directory there.
+    """
+    if not isinstance(error, OSError) or error.errno not in VOLUME_ERRORS or error.filename is None:
+        return ""
+    path = Path(os.fsdecode(error.filename))
+    if error.errno == errno.ENOENT and path.is_relative_to(volume / names.HUB):
+        return ""  # a download that lacks a file is a mistake in the spec
+    return f"checkpoint.storage: {VOLUME_ERRORS[error.errno]}: {error}" if path.is_relative_to(volume) else ""
 
 
 def replace_text(path: Path, text: str, *, durable: bool = False) -> None:

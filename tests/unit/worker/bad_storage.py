@@ -1,4 +1,4 @@
-"""The worker on a volume that is, as STORAGE says, full or read-only from step 1 until step 3, or slow."""
+"""The worker on a volume that is, as STORAGE says, full, read-only or gone from step 1 until step 3, or slow."""
 
 import os
 import subprocess
@@ -23,9 +23,16 @@ def remount(mode):
     subprocess.run(["mount", "-o", f"remount,{mode}", str(VOLUME)], check=True)
 
 
+def job_directory(gone):
+    present = next(path for path in VOLUME.iterdir() if path.name.startswith("tiny-"))
+    present.rename(VOLUME / f"tiny-{'gone' if gone else '01234'}")
+
+
 def spoil():
     if HOW == "read-only":
         remount("ro")
+    elif HOW == "gone":
+        job_directory(gone=True)
     else:
         with suppress(OSError), (VOLUME / "ballast").open("wb", buffering=0) as file:
             while True:
@@ -35,6 +42,8 @@ def spoil():
 def mend():
     if HOW == "read-only":
         remount("rw")
+    elif HOW == "gone":
+        job_directory(gone=False)
     else:
         (VOLUME / "ballast").unlink()
 

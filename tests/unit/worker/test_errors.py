@@ -8,7 +8,7 @@ import pytest
 
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.phase import Phase
-from colocated_runtime.worker.errors import RewardError, UserError, WeightsStale, classify, words
+from colocated_runtime.worker.errors import RewardError, UserError, WeightsStale, classify, storage, words
 from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.state import StateFile
 
@@ -77,3 +77,12 @@ def test_a_circle_of_causes_ends() -> None:
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
     assert classify(first, 0) is Outcome.CRASH
+
+
+def test_a_volume_that_fails_is_told_from_whatever_followed(tmp_path: Path) -> None:
+    gone = FileNotFoundError(2, "No such file or directory", str(tmp_path / "checkpoints"))
+    followed = RuntimeError("the final model was not written")
+    followed.__cause__ = gone
+    for error in (gone, followed):
+        assert storage(error, tmp_path).startswith("checkpoint.storage: a directory of the job is gone: ")
+    assert storage(FileNotFoundError(2, "No such file or directory", "/rewards/data.json"), tmp_path) == ""

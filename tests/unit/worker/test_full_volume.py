@@ -46,6 +46,15 @@ def test_failed_write_is_recognised(tmp_path: Path, small_files: None, save: Cal
     assert isinstance(write_failure(caught.value), OSError)
 
 
+def test_a_directory_that_is_gone_or_read_only_is_recognised(tmp_path: Path) -> None:
+    from colocated_runtime.worker.trainers import write_failure
+
+    for path in (tmp_path / "gone/file", Path("/proc/version")):
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            save_with_torch(path)
+        assert isinstance(write_failure(caught.value), OSError)
+
+
 def test_other_errors_are_not(tmp_path: Path) -> None:
     import torch
 

@@ -25,7 +25,10 @@ def small(make_workplace) -> Iterator[object]:
     subprocess.run(["umount", str(place.storage)], check=True)
 
 
-@pytest.mark.parametrize(("how", "words"), [("full", "No space left"), ("read-only", "Read-only file system")])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("full", "No space left"), ("read-only", "Read-only file system"), ("gone", "No such file or directory")],
+)
 def test_training_goes_on(small, how, words):
     """The volume takes nothing at the ends of steps 1 and 2, neither checkpoints nor evaluations."""
     spec = small.spec(checkpoint={"everySteps": 1, "keep": 1}, trainer={"max_steps": 4})

@@ -37,7 +37,7 @@ class Paths(SharedFiles):
 
     def hub(self, node: int) -> Path:
         """Downloads of one node; on the volume, so that a restart finds them."""
-        return self.storage / "hub" / f"node-{node}"
+        return self.storage / names.HUB / f"node-{node}"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import structlog
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report, Stage
+from colocated_runtime.files import volume_failure
 from colocated_runtime.launcher import finish, planning
 from colocated_runtime.launcher.classify import Ending, classify
 from colocated_runtime.launcher.environment import Environment
@@ -72,6 +73,8 @@ class Launcher:
             ending = await self._fetch() or await self._plan() or await self._meet() or await self._train()
         except Exception as error:
             log.exception("launcher failed")
+            if volume := volume_failure(error, self._paths.storage):
+                return Ending(Outcome.TRANSIENT, volume)
             return Ending(Outcome.CRASH, f"launcher: {error!r}", traceback=traceback.format_exc()[-4000:])
         if ending.secondary and len(self._attempt.hosts) > 1:
             await asyncio.sleep(CAUSE_FIRST_SECONDS)

@@ -35,11 +35,14 @@ def main() -> int:
         outcome = job.run()
     except Exception as error:
         traceback.print_exc()
-        outcome = errors.classify(error, state.state.progress.step)
+        volume = errors.storage(error, paths.storage / attempt.directory)
+        # Another attempt may find the volume well again.
+        outcome = Outcome.TRANSIENT if volume else errors.classify(error, state.state.progress.step)
         state.update(
             outcome=outcome,
             phase=errors.phase_of(error) or state.state.phase,
-            message=errors.words(error, outcome),
+            message=volume or errors.words(error, outcome),
+            checkpoint_error=volume or state.state.checkpoint_error,
             # A mistake in the spec is told in words; where our own code stands says nothing about it.
             traceback="" if isinstance(error, errors.UserError) else traceback.format_exc()[-8000:],
         )

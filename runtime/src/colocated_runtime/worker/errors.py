@@ -1,7 +1,10 @@
 """What can go wrong in a rank, and which outcome it is."""
 
+from pathlib import Path
+
 from colocated_runtime.contract.outcome import DEVICE_FULL, Outcome
 from colocated_runtime.contract.phase import Phase
+from colocated_runtime.files import volume_failure
 
 NO_ROOM_FOR_ENGINE = (
     "No available memory for the cache blocks",
@@ -71,6 +74,11 @@ def classify(error: BaseException, steps_done: int) -> Outcome:
     if steps_done == 0 and isinstance(error, (RewardError, *MISTAKES)):
         return Outcome.USER_ERROR
     return Outcome.CRASH
+
+
+def storage(error: BaseException, volume: Path) -> str:
+    """What is wrong with the checkpoint volume, by `error` or its causes; empty if it is something else."""
+    return next((words for link in _chain(error) if (words := volume_failure(link, volume))), "")
 
 
 def _chain(error: BaseException) -> "list[BaseException]":

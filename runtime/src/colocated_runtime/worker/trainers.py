@@ -33,6 +33,8 @@ SAMPLED_SUMS = "sampled_logps"
 
 ADAMW_STATES = 2
 """Of each trained number, in its own type; other optimizers have fewer or smaller ones."""
+TORCH_CANNOT_WRITE = ("PytorchStreamWriter", "unexpected pos", "Parent directory", "open file failed")
+"""Words of the RuntimeErrors that torch.save raises where a volume is full, read-only or gone."""
 
 Saver = Callable[[int, OSError | None, float], None]
 """Called on every rank after a save: the step, the error of a rank that could not write, and how many seconds it took.
@@ -138,11 +140,17 @@ class Colocated(Step):
         step, began = self.state.global_step, time.monotonic()
         failure: OSError | None = None
         with self._phases(Phase.CHECKPOINT):
-            if self.args.should_save:
-                self._store.discard()
-            barrier()
+            try:
+                if self.args.should_save:
+                    self._store.discard()
+            except OSError as error:
+                failure = error
+            # Nobody writes where the first rank finds no directory: it would be made anew, without its fences.
+            writable = all_succeeded(failure is None, self.accelerator.device)
             self._saving = True
             try:
+                if not writable:
+                    raise failure or OSError("the first rank could not write")
                 super()._save_checkpoint(model, trial)  # type: ignore[misc]
                 self._save_extra(self._store.incoming / f"checkpoint-{step}")
             except (OSError, SafetensorError, RuntimeError) as error:
@@ -254,7 +262,7 @@ def write_failure(error: Exception) -> OSError | None:
     """
     if isinstance(error, OSError):
         return error
-    writer = isinstance(error, SafetensorError) or "PytorchStreamWriter" in str(error) or "unexpected pos" in str(error)
+    writer = isinstance(error, SafetensorError) or any(words in str(error) for words in TORCH_CANNOT_WRITE)
     return OSError(str(error).strip().splitlines()[0]) if writer else None
 
 
