@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from colocated_runtime import host_memory
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report
-from colocated_runtime.launcher import memory, nvml, planning
-from colocated_runtime.launcher.memory import HostMemory
+from colocated_runtime.host_memory import HostMemory
+from colocated_runtime.launcher import nvml, planning
 from colocated_runtime.launcher.nvml import Device
 
 GIB = 2**30
@@ -28,7 +29,7 @@ def pod(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def have(*devices: Device, limit: int | None = None) -> None:
         monkeypatch.setattr(nvml, "devices", lambda: list(devices))
-        monkeypatch.setattr(memory, "read", lambda: HostMemory(used=GIB, limit=limit, peak=None, oom_kills=0))
+        monkeypatch.setattr(host_memory, "read", lambda: HostMemory(used=GIB, limit=limit, peak=None, oom_kills=0))
 
     have()
     return have

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from tests.unit.worker import step_trainers  # noqa: E402
 from transformers import TrainerCallback  # noqa: E402
 
+from colocated_runtime.host_memory import HostMemory  # noqa: E402
 from colocated_runtime.worker import offload  # noqa: E402
 from colocated_runtime.worker.offload import OptimizerStates  # noqa: E402
 
@@ -36,13 +37,13 @@ class Watch(TrainerCallback):
 
 
 def in_buffer(states):
-    """Whether all of the optimizer's states lie in the buffer."""
-    if states._pinned is None:
-        return False
-    buffer = states._pinned.result()
-    first, last = buffer.data_ptr(), buffer.data_ptr() + buffer.numel()
+    """Whether all of the optimizer's states lie in the buffers."""
+    buffers = [future.result() for future in states._pinned.values()]
     values = [value for state in states._optimizer().state.values() for value in state.values()]
-    return bool(values) and all(first <= value.data_ptr() < last for value in values)
+    return bool(values) and all(
+        any(buffer.data_ptr() <= value.data_ptr() < buffer.data_ptr() + buffer.numel() for buffer in buffers)
+        for value in values
+    )
 
 
 def trained(models, **options):
@@ -83,7 +84,7 @@ def test_other_parameters_if_the_states_came_back_as_something_else(models, monk
     assert not equal(parameters(there), parameters(away))
 
 
-def test_they_leave_once_under_pressure_and_are_back_for_the_update(models):
+def test_under_pressure_they_leave_and_from_then_on_after_every_update(models):
     there, _ = trained(models)
     trainer = step_trainers.build(models, "grpo", **OPTIONS)
     states, freed = trainer.optimizer_states, []
@@ -99,9 +100,33 @@ def test_they_leave_once_under_pressure_and_are_back_for_the_update(models):
     trainer.add_callback(watch := Watch(states))
     trainer.train()
     assert freed[0] == 0, "there are none before the first update"
-    assert all(freed[1:])
-    assert watch.away == [False] * OPTIONS["max_steps"]
+    assert freed[1]
+    assert freed[2] == 0, "they have left before"
+    assert watch.away == [False, True, True]
+    assert trainer._extra()["offload"]
     assert equal(parameters(there), parameters(trainer))
+
+
+def test_they_stay_where_the_container_has_no_room_for_them(models, monkeypatch):
+    trainer, _ = trained(models)
+    tight = HostMemory(used=2**30, limit=2**30 + 1, peak=None, oom_kills=0)
+    monkeypatch.setattr(offload.host_memory, "read", lambda: tight)
+    assert trainer.optimizer_states.spare() == 0
+    assert not in_buffer(trainer.optimizer_states)
+
+
+def test_states_of_several_types_are_saved_and_come_back(tmp_path):
+    """As 8-bit optimizers have them."""
+    first, second = torch.arange(64.0), torch.arange(64, dtype=torch.uint8)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+    optimizer.state[0] = {"exp_avg": first.clone(), "quantised": second.clone()}
+    states = OptimizerStates(lambda: optimizer, always=True)
+    assert states.leave() == 2 * offload.ALIGNMENT
+    torch.save(dict(optimizer.state[0]), tmp_path / "states.pt")
+    states.come_back()
+    for found in (torch.load(tmp_path / "states.pt"), optimizer.state[0]):
+        assert torch.equal(found["exp_avg"], first)
+        assert torch.equal(found["quantised"], second)
 
 
 def test_what_is_saved_can_be_loaded(models, tmp_path):

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import structlog
 
+from colocated_runtime import host_memory
 from colocated_runtime.contract import uris
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.plan import Plan
-from colocated_runtime.launcher import memory, nvml
+from colocated_runtime.launcher import nvml
 from colocated_runtime.launcher.classify import Ending
 from colocated_runtime.launcher.nvml import Device
 from colocated_runtime.launcher.sources import hub_sources
@@ -35,7 +36,7 @@ def plan_here(attempt: Attempt, sources_file: Path) -> tuple[Plan | None, Ending
     if spec.backend == "cpu" or spec.runtime.command:
         return None, None
     try:
-        host = memory.read()
+        host = host_memory.read()
         shape = _shape(spec, sources_file)
         hardware = _hardware(spec, nvml.devices(), host.limit if host else None)
         if shape is None or hardware is None:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import structlog
 
+from colocated_runtime import host_memory
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.report import Pressure, Report, Stage
-from colocated_runtime.launcher import classify, logs, memory, processes, ranks, watch
+from colocated_runtime.launcher import classify, logs, processes, ranks, watch
 from colocated_runtime.launcher.classify import Facts
 from colocated_runtime.launcher.environment import Environment
 from colocated_runtime.launcher.patience import within
@@ -68,8 +69,8 @@ class Supervisor:
         self._own_worker = not attempt.spec.runtime.command
         self._log_dir = self._paths.logs(attempt.attempt)
         self._pressure = watch.PressureLog()
-        self._gauge = memory.Gauge(attempt.spec.memory.host_pressure)
-        before = memory.read()
+        self._gauge = host_memory.Gauge(attempt.spec.memory.host_pressure)
+        before = host_memory.read()
         self._oom_kills_before = before.oom_kills if before else 0
         watchdog = attempt.spec.watchdog
         self._watchdog = watch.Watchdog(
@@ -132,7 +133,7 @@ class Supervisor:
         return Stage.RUNNING if self._started or (silent and not self._own_worker) else Stage.STARTING
 
     def _look_at_memory(self, now: float) -> None:
-        host = memory.read()
+        host = host_memory.read()
         if host is None:
             return
         self._report = self._report.model_copy(update={"host_used_bytes": host.used})
@@ -197,7 +198,7 @@ class Supervisor:
         )
 
     async def _facts(self, exit_code: int, told_before: int) -> Facts:
-        host = memory.read()
+        host = host_memory.read()
         torchrun = self._log_dir / ranks.torchrun_log(self._node)
         told = await within(STORAGE_SECONDS, lambda: logs.end_of(torchrun, 20_000, told_before), "")
         failed, code = classify.failed_rank(told)

@@ -76,13 +76,15 @@ def nearest(spec: JobSpec, chosen: Candidate, own: Given) -> Nearest | None:
 
 
 def _frugal(own: Given) -> Given:
-    """The settings that take the least memory of all that `own` leaves open: if these do not fit, none do."""
+    """The settings that take the least memory of all that `own` leaves open: if these do not fit, none do.
+
+    Offload stays open: it takes the least of the device and the most of the host.
+    """
     return replace(
         own,
         sleep_level=2 if own.sleep_level is None else own.sleep_level,
         checkpointing=own.checkpointing or "full",
         rows=own.rows or 1,
-        offload=own.offload or "optimizer",
     )
 
 

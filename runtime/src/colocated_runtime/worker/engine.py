@@ -94,7 +94,7 @@ class Engine:
         trust_remote_code: bool,
         on_stale: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """`on_stale` is told of each sync after which the engine's weights were not the trainer's."""
+        """`on_stale` is told of each sync after which the engine's weights were not the trainer's; "" once they are."""
         refuse_untested(vllm.__version__)
         self._model = model
         self._settings = settings
@@ -165,6 +165,7 @@ class Engine:
                 self._on_stale(stale)
                 if stale := self._load():
                     raise WeightsStale(f"{stale}, also after one more sync: {STALE}")
+                self._on_stale("")
             self.llm.reset_prefix_cache()
             self._fresh = True
 

@@ -158,7 +158,7 @@ class Job:
         )
 
     def _stale(self, message: str) -> None:
-        self.state.update(weights=Weights(in_sync=False, step=self.state.state.progress.step, message=message))
+        self.state.update(weights=Weights(in_sync=not message, step=self.state.state.progress.step, message=message))
 
     def close(self) -> None:
         """End the engine and leave the process group, so that the other ranks and the exit find nothing half-open."""

@@ -1,8 +1,7 @@
-"""The optimizer's states in host memory whenever no update runs: the device's memory is the engine's, then the
-activations'.
+"""The optimizer's states in host memory but for its updates: the device is left to the engine, then to activations.
 
-For every update where the plan says so (`memory.offload: optimizer`), else only when the engine would not find the room
-to wake.
+From the first update on where the plan says so (`memory.offload: optimizer`), else once the engine would not find the
+room to wake.
 """
 
 import logging
@@ -14,46 +13,56 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
+from colocated_runtime import host_memory
+
 ALIGNMENT = 512
 """Bytes; where a state begins in the buffer."""
-SMALL = 2**20
+SMALL = 2**16
 """Bytes of a state that is not worth moving: step counters, quantisation maps."""
 log = logging.getLogger(__name__)
 
 
 class OptimizerStates:
-    """Moves the states of one rank's optimizer between its device and one pinned buffer."""
+    """Moves the states of one rank's optimizer between its device and pinned buffers, one for each type of number:
+    torch.save refuses views of one storage as several types."""
 
-    def __init__(self, optimizer: Callable[[], Any], *, always: bool, expected: int = 0) -> None:
-        """`optimizer` returns it, or None before training. `always`: the states are on the device for updates alone.
-
-        Memory for `expected` bytes is pinned in the background: that takes a second for each GiB.
-        """
+    def __init__(self, optimizer: Callable[[], Any], *, always: bool) -> None:
+        """`optimizer` returns it, or None before training. `always`: the states are on the device for updates alone."""
         self.always = always
         self._optimizer = optimizer
         self._away: list[tuple[dict[str, Any], str, torch.device]] = []
-        self._pinned: Future[torch.Tensor] | None = None
-        if always and expected:
-            self._pin(expected)
+        self._pinned: dict[torch.dtype, Future[torch.Tensor]] = {}
+
+    def expect(self, dtype: torch.dtype, size: int) -> None:
+        """Pin `size` bytes for states of `dtype` in the background: that takes a second for each GiB."""
+        device = torch.cuda.current_device() if torch.cuda.is_available() else None
+        worker = ThreadPoolExecutor(1, "pin")
+        self._pinned[dtype] = worker.submit(pinned, size, device)
+        worker.shutdown(wait=False)
+
+    def spare(self) -> int:
+        """Leave, from now on after every update; the bytes that are free on the device, 0 where nothing was there.
+
+        Nobody has planned host memory for it: where the container has too little of it, nothing is done.
+        """
+        size = 0 if self._away else sum(state[name].nbytes for state, name in self._states())
+        memory = host_memory.read()
+        if memory and memory.limit and memory.limit - memory.used < size:
+            log.warning("%.1f GiB of optimizer states would not fit into the container's memory", size / 2**30)
+            return 0
+        freed = self.leave()
+        self.always = self.always or freed > 0
+        return freed
 
     def leave(self) -> int:
         """Move the states to the host; the bytes that are free on the device then, 0 where none were there."""
         found = [] if self._away else list(self._states())
-        size = sum(_aligned(state[name].nbytes) for state, name in found)
-        if not size:
-            return 0
-        buffer, place = self._buffer(size), 0
-        for state, name in found:
-            value = state[name]
-            end = place + value.nbytes
-            kept = buffer[place:end].view(value.dtype).view(value.shape)
-            kept.copy_(value, non_blocking=True)
-            self._away.append((state, name, value.device))
-            state[name] = kept
-            place += _aligned(value.nbytes)
-        if torch.cuda.is_available():
+        moved = 0
+        for dtype in dict.fromkeys(state[name].dtype for state, name in found):
+            moved += self._move(dtype, [(state, name) for state, name in found if state[name].dtype == dtype])
+        if moved and torch.cuda.is_available():
             torch.cuda.synchronize()  # the host may read them, to save them
-        return size
+        return moved
 
     def come_back(self) -> None:
         """Move the states to where they were, in time for the next work on that device."""
@@ -61,24 +70,33 @@ class OptimizerStates:
             state[name] = state[name].to(device, non_blocking=True, copy=True)
         self._away.clear()
 
+    def _move(self, dtype: torch.dtype, found: list[tuple[dict[str, Any], str]]) -> int:
+        size = sum(_aligned(state[name].nbytes) for state, name in found)
+        buffer, place = self._buffer(dtype, size), 0
+        for state, name in found:
+            value = state[name]
+            kept = buffer[place : place + value.nbytes].view(dtype).view(value.shape)
+            kept.copy_(value, non_blocking=True)
+            self._away.append((state, name, value.device))
+            state[name] = kept
+            place += _aligned(value.nbytes)
+        return size
+
     def _states(self) -> Iterator[tuple[dict[str, Any], str]]:
+        """Plain tensors alone: a quantised state's own class would be lost."""
         optimizer = self._optimizer()
         for state in optimizer.state.values() if optimizer is not None else ():
             for name, value in state.items():
-                if isinstance(value, torch.Tensor) and value.nbytes >= SMALL and value.is_contiguous():
+                if type(value) is torch.Tensor and value.nbytes >= SMALL and value.is_contiguous():
                     yield state, name
 
-    def _buffer(self, size: int) -> torch.Tensor:
-        if self._pinned is None or self._pinned.result().numel() < size:
-            self._pin(size)
-        assert self._pinned is not None
-        return self._pinned.result()
-
-    def _pin(self, size: int) -> None:
-        worker = ThreadPoolExecutor(1, "pin")
-        device = torch.cuda.current_device() if torch.cuda.is_available() else None
-        self._pinned = worker.submit(pinned, size, device)
-        worker.shutdown(wait=False)
+    def _buffer(self, dtype: torch.dtype, size: int) -> torch.Tensor:
+        known = self._pinned.get(dtype)
+        if known is None or known.result().numel() < size:
+            if known is not None:
+                unpin(known.result())
+            self.expect(dtype, size)
+        return self._pinned[dtype].result()
 
 
 class Update(TrainerCallback):
@@ -116,6 +134,13 @@ def pinned(size: int, device: int | None) -> torch.Tensor:
         seconds = time.monotonic() - began
         log.info("%s %.1f GiB of host memory in %.1f s", "not pinned:" if refused else "pinned", size / 2**30, seconds)
     return buffer
+
+
+def unpin(buffer: torch.Tensor) -> None:
+    """Before it is freed: the driver would take whatever comes to lie there for pinned."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.cudart().cudaHostUnregister(buffer.data_ptr())
 
 
 def _aligned(size: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from colocated_runtime.contract.report import Phase, PhasePeak, Pressure
+from colocated_runtime.contract.report import PRESSURE_KEPT, Phase, PhasePeak, Pressure
 from colocated_runtime.worker import errors
 from colocated_runtime.worker.state import StateFile
 
@@ -57,10 +57,10 @@ class Phases:
         known = self._state.state.pressure
         peak = self._state.state.peaks[self._current].device_bytes
         event = Pressure(
-            sequence=len(known) + 1, time=time.time(), kind=kind, phase=self._current, used_bytes=peak,
-            limit_bytes=self._device_limit, message=message,
+            sequence=known[-1].sequence + 1 if known else 1, time=time.time(), kind=kind, phase=self._current,
+            used_bytes=peak, limit_bytes=self._device_limit, message=message,
         )  # fmt: skip
-        self._state.update(pressure=[*known, event])
+        self._state.update(pressure=[*known, event][-PRESSURE_KEPT:])
 
     def beat(self) -> None:
         """Show the launcher's watchdog, every few seconds, that a long phase comes on."""

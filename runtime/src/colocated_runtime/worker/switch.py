@@ -3,6 +3,7 @@
 At level 2 a sleeping engine's weights are gone, at level 1 they are in host memory; its cache is gone at both.
 """
 
+import gc
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
@@ -72,10 +73,12 @@ class Switch:
         if self._level == 0:
             return False
         torch.cuda.synchronize()  # 0.24 unmaps without waiting for running kernels
+        gc.collect()  # 0.24 does both of these as well, after it has unmapped: they must not count as unmapped
+        self._empty()
         before = free_bytes()
         self._llm.sleep(level=self._level)
         freed = free_bytes() - before
-        self._asleep_bytes += freed
+        self._asleep_bytes = freed
         self._awake = False
         if freed < EFFECTIVE * self._planned:
             self._phases.pressure(
@@ -86,6 +89,7 @@ class Switch:
         return True
 
     def _empty(self) -> None:
+        """The phase's peak is taken after: `cuda_peak` adds what was given back since the last look."""
         torch.cuda.empty_cache()
         self._phases.sample()
 

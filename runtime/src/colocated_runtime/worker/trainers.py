@@ -31,8 +31,8 @@ SAMPLED = "sampling_per_token_logps"
 SAMPLED_SUMS = "sampled_logps"
 """Ours, for RLOO: their sums, [rows]."""
 
-ADAMW_STATES = 2
-"""Of each trained number, in its own type; other optimizers have fewer or smaller ones."""
+ADAMW, ADAMW_STATES = ("adamw_torch", "adamw_torch_fused"), 2
+"""States of each trained number, in its own type; other optimizers have fewer or smaller ones."""
 TORCH_CANNOT_WRITE = ("PytorchStreamWriter", "unexpected pos", "Parent directory", "open file failed")
 """Words of the RuntimeErrors that torch.save raises where a volume is full, read-only or gone."""
 
@@ -72,12 +72,15 @@ class Colocated(Step):
         self.optimizer_states = self._optimizer_states(always=collaborators.step.offload)
         self.add_callback(Update(self.optimizer_states))
         self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
-        self.vllm_generation.when_short_of_memory(self.optimizer_states.leave)
+        self.vllm_generation.when_short_of_memory(self.optimizer_states.spare)
         self.set_up_step(collaborators.step, TokenBudget(collaborators.step.tokens, self._phases.pressure))
 
     def _optimizer_states(self, *, always: bool) -> OptimizerStates:
-        trained = sum(parameter.nbytes for parameter in self.model.parameters() if parameter.requires_grad)
-        return OptimizerStates(lambda: self.optimizer, always=always, expected=ADAMW_STATES * trained)
+        states = OptimizerStates(lambda: self.optimizer, always=always)
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        if always and self.args.optim in ADAMW:
+            states.expect(trained[0].dtype, ADAMW_STATES * sum(parameter.nbytes for parameter in trained))
+        return states
 
     def _sampling(self) -> Sampling:
         return Sampling(
@@ -203,6 +206,7 @@ class Colocated(Step):
             "engine_random_state": self.vllm_generation.random_state,
             "token_budget": self._budget.tokens if self._budget.shrunk else None,
             "recompute_all": self._budget.lightened,
+            "offload": self.optimizer_states.always,
         }
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -219,6 +223,7 @@ class Colocated(Step):
         self.vllm_generation.random_state = rng.on_cpu(extra["engine_random_state"])
         if learned := extra.get("token_budget"):
             self._budget.tokens, self._budget.shrunk = min(self._budget.tokens, learned), True
+        self.optimizer_states.always = self.optimizer_states.always or extra.get("offload", False)
         self._budget.lightened = extra.get("recompute_all", False)
         if self._budget.lightened:
             self.recompute_all()

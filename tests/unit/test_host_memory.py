@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from colocated_runtime.launcher.memory import Gauge, HostMemory, read
+from colocated_runtime.host_memory import Gauge, HostMemory, read
 
 GIB = 2**30
 
