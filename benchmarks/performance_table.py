@@ -4,19 +4,21 @@ python benchmarks/performance_table.py            prints them
 python benchmarks/performance_table.py --write    puts them into docs/performance.md
 """
 
-import argparse
 import json
-import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from colocated_runtime.planner.models import QWEN2_5_7B
+
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parent / "docs" / "performance.md"
-PROMPT, WARM_UP = 64, 64
-"""Tokens, as in step_time.py."""
-PARAMETERS, LAYERS, QUERY, KEY_VALUE = 7_615_616_512, 28, 28 * 128, 2 * 4 * 128
-"""Of Qwen2.5-7B."""
+sys.path.insert(0, str(HERE))
+
+from document import main, with_tables  # noqa: E402
+from step_time import PROMPT, lengths  # noqa: E402
+
 BANDWIDTH, FLOPS = 4.3e12, 790e12
 """Bytes and 16-bit operations a second that an H200 was seen to reach."""
 SPANS = {
@@ -31,10 +33,9 @@ SPANS = {
 
 
 def completions(case: dict[str, Any], steps: int) -> list[list[int]]:
-    """Tokens of each completion of the measured steps; the draws of step_time.py, the first step's left out."""
-    low, _, high = case["tokens"].partition("-")
-    draw = random.Random(7)  # noqa: S311
-    every = [[draw.randint(int(low), int(high or low)) for _ in range(case["completions"])] for _ in range(steps)]
+    """Tokens of each completion of the measured steps: the draws of step_time.py without those of its first step."""
+    length = lengths(case["tokens"])
+    every = [[length(index) for index in range(case["completions"])] for _ in range(steps)]
     return every[1:]
 
 
@@ -44,16 +45,16 @@ def floors(case: dict[str, Any], steps: int) -> dict[str, float]:
     Generation: each decode step reads the weights and the keys and values of what is still unfinished. Training: six
     operations for each parameter and token, and causal attention's, forwards and twice that backwards.
     """
-    decode = train = 0.0
+    model, decode, train = QWEN2_5_7B, 0.0, 0.0
     found = completions(case, steps)
-    for lengths in found:
-        for position in range(max(lengths)):
-            alive = sum(length > position for length in lengths)
-            read = alive * (PROMPT + position) * LAYERS * KEY_VALUE * 2
-            decode += (PARAMETERS * 2 + read) / BANDWIDTH
-        sizes = [PROMPT + length for length in lengths]
-        attention = sum(3 * 2 * size**2 * LAYERS * QUERY for size in sizes)
-        train += (6 * PARAMETERS * sum(sizes) + attention) / FLOPS
+    for drawn in found:
+        for position in range(max(drawn)):
+            alive = sum(length > position for length in drawn)
+            read = alive * (PROMPT + position) * model.kv_elements_per_token * 2
+            decode += (model.parameters * 2 + read) / BANDWIDTH
+        sizes = [PROMPT + length for length in drawn]
+        attention = sum(3 * 2 * size**2 * model.num_hidden_layers * model.query_size for size in sizes)
+        train += (6 * model.parameters * sum(sizes) + attention) / FLOPS
     return {"generation": decode / len(found), "forward and backward": train / len(found)}
 
 
@@ -84,22 +85,13 @@ def tables() -> Iterator[str]:
             yield from case_table(found["trl"], found["ours"])
 
 
+TABLES = {"steps": tables}
+
+
 def written(document: str) -> str:
     """`document` with the tables in their place."""
-    begin, end = "<!-- tables -->\n", "<!-- end of tables -->\n"
-    before, _, rest = document.partition(begin)
-    _, _, after = rest.partition(end)
-    return before + begin + "\n".join(tables()) + "\n" + end + after
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true")
-    if parser.parse_args().write:
-        DOCUMENT.write_text(written(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
-    else:
-        print("\n".join(tables()))
+    return with_tables(document, TABLES)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, DOCUMENT, TABLES)

@@ -8,7 +8,6 @@ Nothing runs: the measured figures are given, those of the worker by what `memor
 Sharding is not used by the runtime yet.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator
@@ -38,6 +37,7 @@ DOCUMENT = HERE.parent / "docs" / "memory.md"
 sys.path.insert(0, str(HERE))
 
 import memory_peaks  # noqa: E402
+from document import main, with_tables  # noqa: E402
 
 
 class Measured(NamedTuple):
@@ -159,24 +159,8 @@ TABLES = {"measured": measured_table, "worker": worker_table, "large models": la
 
 def written(document: str) -> str:
     """`document` with the tables in their places."""
-    for name, table in TABLES.items():
-        begin, end = f"<!-- table: {name} -->\n", f"<!-- end of table: {name} -->\n"
-        before, _, rest = document.partition(begin)
-        _, _, after = rest.partition(end)
-        lines = "\n".join(table())
-        document = f"{before}{begin}{lines}\n{end}{after}"
-    return document
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/memory.md")
-    if parser.parse_args().write:
-        DOCUMENT.write_text(written(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
-        return
-    for table in TABLES.values():
-        print("\n".join(table()), end="\n\n")
+    return with_tables(document, TABLES)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, DOCUMENT, TABLES)

@@ -94,9 +94,9 @@ class Stopwatch:
         setattr(owner, method, timed)
 
 
-def lengths(case: argparse.Namespace) -> Callable[[int], int]:
+def lengths(tokens: str) -> Callable[[int], int]:
     """A completion's number of tokens, drawn anew for each."""
-    low, _, high = case.tokens.partition("-")
+    low, _, high = tokens.partition("-")
     draw = random.Random(7)  # noqa: S311
     return lambda _: draw.randint(int(low), int(high or low))
 
@@ -246,7 +246,7 @@ def measure(case: argparse.Namespace, side: str) -> dict[str, Any]:
     clock = Stopwatch((lambda: None) if case.cpu else torch.cuda.synchronize, (lambda: 0) if case.cpu else cuda_peak)
     engine = trainer.vllm_generation
     ours = hasattr(engine, "_run")  # which calls no `LLM.generate`: it looks for a stop between engine steps
-    tell_lengths(engine.llm, "enqueue" if ours else "generate", lengths(case))
+    tell_lengths(engine.llm, "enqueue" if ours else "generate", lengths(case.tokens))
     clock.around(*(engine, "_run") if ours else (engine.llm, "generate"), "decode")
     clock.around(engine, "sync_weights", "sync")
     clock.around(engine, "generate", "switch")

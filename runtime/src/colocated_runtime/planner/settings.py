@@ -1,12 +1,13 @@
 """The plan's settings as engine and trainer take them; the spec's own, and defaults, where there is no plan."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import Phase
+from colocated_runtime.planner.features import Checkpointing
 from colocated_runtime.planner.search import DEFAULT_SLEEP_LEVEL, DEFAULT_UTILIZATION
 
 
@@ -26,11 +27,6 @@ class EngineSettings:
     """Bytes of the device that sleep gives back, by the plan; 0 without one."""
 
 
-Recompute = Literal["none", "selective", "half", "full"]
-"""What the backward pass computes again, from fast to small. selective: all but matrix products and attention; half:
-every second layer."""
-
-
 @dataclass(frozen=True)
 class StepSettings:
     """How the training step runs."""
@@ -39,7 +35,7 @@ class StepSettings:
     """False: TRL's training step as it is."""
     tokens: int
     """Of prompts and completions, without padding: as many go through the model at once."""
-    recompute: Recompute | None = None
+    recompute: Checkpointing | None = None
     """None: as TRL's gradient_checkpointing options say."""
     offload: bool = False
     """Whether the optimizer's states are on the device for its updates alone."""

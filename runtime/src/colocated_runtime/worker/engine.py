@@ -97,7 +97,6 @@ class Engine:
         """`on_stale` is told of each sync after which the engine's weights were not the trainer's; "" once they are."""
         refuse_untested(vllm.__version__)
         self._model = model
-        self._settings = settings
         self._phases = phases
         self._stop = stop
         self._on_stale = on_stale

@@ -9,11 +9,11 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from colocated_runtime.planner.devices import GIB
 from colocated_runtime.planner.settings import EngineSettings
 from colocated_runtime.worker.phases import Phases
 
 Part = Literal["weights", "kv_cache"]
-GIB = 2**30
 EFFECTIVE = 0.9
 """Of what the plan says that sleep frees; less is told."""
 
