@@ -1,7 +1,9 @@
 """A volume without space: the writers' own exceptions are recognised as failed writes, and nothing else is."""
 
 import resource
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,17 +13,20 @@ pytestmark = pytest.mark.torch
 LIMIT = 10_000
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """No file grows beyond LIMIT bytes, as on a volume that has no more."""
-    import signal
+    """No file grows beyond LIMIT bytes, as on a volume that has no more.
 
+    Not a fixture: pytest's own output, often a file too, is written before fixtures end.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def save_with_torch(path: Path) -> None:
@@ -38,10 +43,10 @@ def save_with_safetensors(path: Path) -> None:
 
 
 @pytest.mark.parametrize("save", [save_with_torch, save_with_safetensors])
-def test_failed_write_is_recognised(tmp_path: Path, small_files: None, save: Callable[[Path], None]) -> None:
+def test_failed_write_is_recognised(tmp_path: Path, save: Callable[[Path], None]) -> None:
     from colocated_runtime.worker.trainers import write_failure
 
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught, small_files():  # noqa: PT011
         save(tmp_path / "file")
     assert isinstance(write_failure(caught.value), OSError)
 
