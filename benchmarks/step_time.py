@@ -7,9 +7,10 @@ is as long as it is told, `--tokens 512` each, or anything between two lengths (
 are those of the environment. The first step, of short completions, warms up; the figures are medians of the others.
 OUT_DIR gets a JSON file
 a side; the table shows those that are there, so that the two sides of a long case can be run by two commands.
-`--trl` and `--ours` change the options of one side, as JSON: TRL's own names; of ours also "tokens" (at once) and
-"recompute" (none, selective, half, full). `--shape tiny --cpu` is a dry run: TRL's own engine does not run on CPUs, so
-both sides then have ours.
+`--trl` and `--ours` change the options of one side, as JSON: TRL's own names; of ours also "tokens" (at once),
+"recompute" (none, selective, half, full) and "compile" (an experiment: torch.compile of each layer). `--kernels` also
+lists where the device's time went in the last step, by kernel. `--shape tiny --cpu` is a dry run: TRL's own engine does
+not run on CPUs, so both sides then have ours.
 """
 
 import argparse
@@ -204,7 +205,7 @@ def build_ours(case: argparse.Namespace) -> Any:
     from colocated_runtime.worker.state import StateFile
 
     trainer = options(case, "ours")
-    tokens, recompute = trainer.pop("tokens", None), trainer.pop("recompute", None)
+    tokens, recompute, compiled = (trainer.pop(name, None) for name in ("tokens", "recompute", "compile"))
     spec = {
         "model": {"source": f"file://{case.work / case.shape}", "dtype": "bfloat16"},
         "dataset": {"source": f"file://{case.work}/prompts.jsonl", "conversational": False},
@@ -223,6 +224,9 @@ def build_ours(case: argparse.Namespace) -> Any:
         settings = job.trainer._settings
         settings = StepSettings(settings.own_step, tokens or settings.tokens, recompute or settings.recompute)
         job.trainer.set_up_step(settings, TokenBudget(settings.tokens, job.phases.pressure))
+    if compiled:
+        for layer in job.trainer.model.get_decoder().layers:
+            layer.compile(dynamic=True)
     job.trainer.save_model = lambda *args, **kwargs: None
     job.trainer._save_checkpoint = lambda *args, **kwargs: None
     return job.trainer
@@ -253,6 +257,8 @@ def measure(case: argparse.Namespace, side: str) -> dict[str, Any]:
     clock.around(trainer, "_calculate_rewards", "rewards")
     clock.around(trainer, "_generate_and_score_completions", "score")
     trainer.add_callback(timer := Timer(clock))
+    if case.kernels:
+        trainer.add_callback(Kernels(case.steps, case.out / f"{name_of(case)}-{side}-kernels.txt"))
     trainer.train()
     steps = timer.steps[1:] or timer.steps
     done = {name: round(statistics.median(step[name] for step in steps), 3) for name in steps[0]}
@@ -316,6 +322,30 @@ def Timer(clock: Stopwatch) -> Any:  # noqa: N802
     return StepTimer()
 
 
+def Kernels(step: int, file: Path) -> Any:  # noqa: N802
+    """A callback that writes a table of the device's time by kernel in one step, counted from 1; it slows that step."""
+    from torch.profiler import ProfilerActivity, profile
+    from transformers import TrainerCallback
+
+    class KernelTimes(TrainerCallback):
+        def on_step_begin(self, _args: Any, state: Any, *args: Any, **kwargs: Any) -> None:
+            if state.global_step + 1 == step:
+                self.profile = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True)
+                self.profile.__enter__()
+
+        def on_step_end(self, _args: Any, state: Any, *args: Any, **kwargs: Any) -> None:
+            if state.global_step == step:
+                self.profile.__exit__(None, None, None)
+                found = self.profile.key_averages()
+                file.write_text(found.table(sort_by="self_device_time_total", row_limit=60, max_name_column_width=90))
+
+    return KernelTimes()
+
+
+def name_of(case: argparse.Namespace) -> str:
+    return f"{case.shape}-{case.completions}x{case.tokens}"
+
+
 def table(results: dict[str, dict[str, Any]]) -> str:
     """Markdown: seconds by span, and the ratio where both sides are there."""
     spans = list(dict.fromkeys(name for result in results.values() for name in result["median"]))
@@ -341,6 +371,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--side", action="append", choices=SIDES, help="both, one after the other, unless said")
     parser.add_argument("--trl", default="{}")
     parser.add_argument("--ours", default="{}")
+    parser.add_argument("--kernels", action="store_true", help="time by kernel of the last step, into OUT_DIR")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--work", type=Path, default=Path("/tmp/step-time"), help="for models and scratch")  # noqa: S108
     parser.add_argument("--child", choices=("inputs", *SIDES), help=argparse.SUPPRESS)
@@ -350,7 +381,7 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     case = parsed()
     case.out.mkdir(parents=True, exist_ok=True)
-    name = f"{case.shape}-{case.completions}x{case.tokens}"
+    name = name_of(case)
     if case.child == "inputs":
         write_inputs(case)
         return 0
