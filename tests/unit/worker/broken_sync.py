@@ -1,6 +1,8 @@
-"""The worker with a weight sync that a test has broken: BREAK=skip leaves all but the first out, BREAK=once the second
-alone, BREAK=corrupt adds noise to one matrix, BREAK=drop keeps one tensor back in every sync from the second on, and
-BREAK=drop-once in the second alone."""
+"""The worker with a weight sync that a test has broken, from the second sync on, or with BREAK=…-once in it alone.
+
+BREAK=skip leaves it out, BREAK=corrupt adds noise to one matrix that checksums do not see on CPUs, BREAK=drop keeps one
+tensor back.
+"""
 
 import os
 import sys
@@ -15,40 +17,37 @@ from colocated_runtime.worker.__main__ import main  # noqa: E402
 from colocated_runtime.worker.engine import Engine  # noqa: E402
 
 sync_weights, weights = Engine.sync_weights, Engine._weights
+how, _, once = os.environ["BREAK"].partition("-")
 syncs = 0
 
 
-def skip(self):
-    if not self._fresh:
-        sync_weights(self)
-
-
-def once(self):
+def broken():
     global syncs
     syncs += 1
-    if syncs != 2:
+    return syncs == 2 if once else syncs > 1
+
+
+def skip(self):
+    if not broken():
         sync_weights(self)
 
 
 def corrupt(self):
+    now = broken()
     for name, tensor in weights(self):
-        spoilt = name == "model.layers.1.mlp.down_proj.weight"
+        spoilt = now and name == "model.layers.1.mlp.down_proj.weight"
         yield name, tensor + 0.1 * torch.randn_like(tensor) if spoilt else tensor
 
 
 def drop(self):
-    global syncs
-    syncs += 1
-    kept_back = syncs > 1 if os.environ["BREAK"] == "drop" else syncs == 2
+    now = broken()
     for name, tensor in weights(self):
-        if not kept_back or name != "model.layers.0.post_attention_layernorm.weight":
+        if not now or name != "model.layers.0.post_attention_layernorm.weight":
             yield name, tensor
 
 
-if os.environ["BREAK"] == "corrupt":
-    Engine._weights = corrupt
-elif os.environ["BREAK"].startswith("drop"):
-    Engine._weights = drop
+if how == "skip":
+    Engine.sync_weights = skip
 else:
-    Engine.sync_weights = {"skip": skip, "once": once}[os.environ["BREAK"]]
+    Engine._weights = {"corrupt": corrupt, "drop": drop}[how]
 sys.exit(main())

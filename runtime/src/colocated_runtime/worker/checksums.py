@@ -5,11 +5,11 @@ a tensor-parallel group a part; the sum of all elements' bits, taken as integers
 anywhere changes it, but for chance; another place within a tensor does not.
 
 What can be compared is found out while both still hold the model as it was loaded: what sums up to the same then must
-do so after every sync. Tensors that the engine packs for its kernels, as all matrices on CPUs, are left to the
+do so before every rollout. Tensors that the engine packs for its kernels, as all matrices on CPUs, are left to the
 comparison of log-probabilities.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,8 +29,23 @@ def bit_sum(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def of_trainer(model: Any) -> dict[str, torch.Tensor]:
-    """The sum of each weight that a sync gives the engine."""
+    """The sum of each weight that a sync gives the engine. It merges all adapters, as the sync does: see `noted`."""
     return {name: bit_sum(tensor) for name, tensor in policy_weights(model)}
+
+
+def noted(
+    weights: Iterable[tuple[str, torch.Tensor]], sums: dict[str, torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """`weights`, their sums written into `sums` as they go by: an adapter is merged once, for both."""
+    for name, tensor in weights:
+        sums[name] = bit_sum(tensor)
+        yield name, tensor
+
+
+def of_trained(model: Any) -> list[int]:
+    """The sums of what the optimizer changes, as it is: one pass, no merging. They tell whether there was a step."""
+    sums = [bit_sum(parameter) for parameter in model.parameters() if parameter.requires_grad]
+    return torch.stack(sums).tolist() if sums else []
 
 
 def of_engine(model: torch.nn.Module) -> dict[Parts, torch.Tensor]:

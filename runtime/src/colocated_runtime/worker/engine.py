@@ -94,7 +94,7 @@ class Engine:
         trust_remote_code: bool,
         on_stale: Callable[[str], None] = lambda message: None,
     ) -> None:
-        """`on_stale` is told of each sync after which the engine's weights were not the trainer's; "" once they are."""
+        """`on_stale` is told where the engine's weights are not the trainer's before a rollout; "" once they are."""
         refuse_untested(vllm.__version__)
         self._model = model
         self._phases = phases
@@ -134,9 +134,12 @@ class Engine:
         """Of the last rollout, as `generate` returned them."""
         self._switch = Switch(self.llm, settings, phases)
         self._fresh = False
-        self._comparable = checksums.comparable(*self._checksums(), self._tp_group)
+        self._handed = checksums.of_trainer(model)
+        """Of what the engine was given last, which is, at first, the model that both have read."""
+        self._trained = checksums.of_trained(model)
+        self._comparable = checksums.comparable(self._held(), self._handed, self._tp_group)
         log.info(
-            "after each sync checksums tell whether %d of the engine's tensors are the trainer's; its"
+            "before each rollout checksums tell whether %d of the engine's tensors are the trainer's; its"
             " log-probabilities speak for all",
             len(self._comparable),
         )
@@ -152,40 +155,56 @@ class Engine:
         self._switch.spare = spare
 
     def sync_weights(self) -> None:
-        """Give the engine the trainer's present weights, and forget what it cached under the old ones.
-
-        Raise WeightsStale where it does not take them, even at the second try.
-        """
+        """Give the engine the trainer's present weights, and forget what it cached under the old ones."""
         self._switch.make_room()
         with self._phases(Phase.SYNC):
             self._switch.wake("weights")
-            if stale := self._load():
-                log.error("%s; once more", stale)
-                self._on_stale(stale)
-                if stale := self._load():
-                    raise WeightsStale(f"{stale}, also after one more sync: {STALE}")
-                self._on_stale("")
-            self.llm.reset_prefix_cache()
+            self._load()
             self._fresh = True
 
-    def _load(self) -> str:
-        """Hand all weights over, in one call; what is wrong with them then, by their checksums."""
+    def _load(self) -> None:
+        """Hand all weights over, in one call."""
+        self._handed.clear()
         self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
         if not torch.cuda.is_available():
             self.llm.apply_model(_repack_heads)
-        stale = sorted(self._comparable - checksums.equal(*self._checksums(), self._tp_group))
-        wrong = bool(stale)
+        self._trained = checksums.of_trained(self._model)
+        self.llm.reset_prefix_cache()
+
+    def _make_sure(self) -> None:
+        """Load once more where the engine has not the trainer's weights; raise WeightsStale if that does not help.
+
+        Before the rollout, not after the sync: what has come over the weights meanwhile is found too, and a sync that
+        was left out.
+        """
+        with self._phases(Phase.SYNC):
+            if not (stale := self._stale()):
+                return
+            log.error("%s; once more", stale)
+            self._on_stale(stale)
+            self._load()
+            if stale := self._stale():
+                raise WeightsStale(f"{stale}, also after one more sync: {STALE}")
+            self._on_stale("")
+
+    def _stale(self) -> str:
+        """What is wrong with the engine's weights, by checksums; empty if nothing is."""
+        stale = sorted(self._comparable - checksums.equal(self._held(), self._handed, self._tp_group))
+        moved = checksums.of_trained(self._model) != self._trained
+        wrong = moved or bool(stale)
         if self._tp_group is not None:  # whose ranks sync together
             wrong = ranks.any_true(wrong, self._model.device, self._tp_group)
         if not wrong:
             return ""
+        if moved:
+            return "the trainer's weights have changed since the engine was given them"
         first = f", {' + '.join(stale[0])} first" if stale else ", but another rank's are"
-        return f"{len(stale)} of the engine's tensors are not the trainer's after a sync{first}"
+        return f"{len(stale)} of the engine's tensors are not the trainer's{first}"
 
-    def _checksums(self) -> tuple[dict[checksums.Parts, torch.Tensor], dict[str, torch.Tensor]]:
-        """Of the engine's tensors and of the trainer's."""
-        (engine,) = self.llm.apply_model(checksums.of_engine)
-        return engine, checksums.of_trainer(self._model)
+    def _held(self) -> dict[checksums.Parts, torch.Tensor]:
+        (sums,) = self.llm.apply_model(checksums.of_engine)
+        found: dict[checksums.Parts, torch.Tensor] = sums
+        return found
 
     def generate(
         self,
@@ -225,6 +244,7 @@ class Engine:
     def _generate(self, prompts: list[TokenIds], params: SamplingParams) -> list[Any]:
         if not self._fresh:
             self.sync_weights()
+        self._make_sure()
         sizes, everything = self._gathered(prompts)
         self._switch.make_room()
         self._switch.wake("kv_cache")
@@ -274,7 +294,7 @@ class Engine:
         return [len(part) for part in parts], [ids for part in parts for ids in part]
 
     def _weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return policy_weights(self._model)
+        return checksums.noted(policy_weights(self._model), self._handed)
 
     def _sleep(self) -> None:
         if self._switch.sleep():
