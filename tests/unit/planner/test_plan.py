@@ -1,5 +1,6 @@
 """What the plan chooses, what it keeps, and what it says."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from colocated_runtime.planner.features import Features
 from colocated_runtime.planner.models import QWEN2_5_7B
 from colocated_runtime.planner.phases import device_total, fixed, parts, phases
 from colocated_runtime.planner.plan import make_plan
-from colocated_runtime.planner.search import exact_in_any_cut, micro_batches
+from colocated_runtime.planner.search import exact_in_any_cut, given, micro_batches, search
 from colocated_runtime.planner.shapes import shape_of, shape_of_config
 from colocated_runtime.planner.workload import Lengths, Workload, workload
 
@@ -268,26 +269,122 @@ def test_colocation_is_the_wrong_choice_where_generation_does_not_get_shorter_wi
     assert not plan(job(trainer=trainer), Lengths(256, 1024)).advice, "nothing to divide"
 
 
-def test_a_model_that_fits_only_split() -> None:
-    split = plan(
-        job("Qwen/Qwen2.5-14B", device={"memory": "125Gi", "product": "NVIDIA-H200"}, memory={"offload": "none"})
-    )
-    assert not split.fits
+def test_separate_devices_are_named_where_nothing_else_fits() -> None:
+    """Adapters of 14 B parameters on one slice of 48 GiB: two copies of the weights do not fit, one does."""
+    alone = {"lora": {"r": 8}, "device": {"memory": "48Gi"}, "resourceName": "nvidia.com/mig-3g.48gb"}
+    split = plan(job("Qwen/Qwen2.5-14B", **alone))
+    assert "No setting of this job fits" in split.refusal
     assert said(split, "It would fit on separate devices: ")
 
 
+@pytest.mark.parametrize(
+    ("fields", "way_out"),
+    [
+        ({"device": {"memory": "125Gi"}, "memory": {"offload": "none"}}, "Fits with memory.offload: optimizer."),
+        (
+            {"lora": {"r": 8}, "device": {"memory": "48Gi"}},
+            "Fits with gpusPerNode: 4, parallelism.tensorParallel: 4, or",
+        ),
+    ],
+)
+def test_separate_devices_are_not_named_where_one_change_mends_it(fields: dict[str, Any], way_out: str) -> None:
+    made = plan(job("Qwen/Qwen2.5-14B", **fields))
+    assert way_out in made.refusal
+    assert not said(made, "It would fit on separate devices")
+
+
+def limited(limit: str, model: str = "Qwen/Qwen2.5-7B", **fields: Any) -> Plan:
+    return plan(job(model, resources={"limits": {"memory": limit}}, **fields))
+
+
 def test_host_memory_that_is_short_names_the_limit_that_suffices() -> None:
-    made = plan(job(resources={"limits": {"memory": "10Gi"}}, trainer={"gradient_checkpointing": True}))
+    fields = {"trainer": {"gradient_checkpointing": True}}
+    made = limited("10Gi", **fields)
     assert not made.fits
     assert "of host memory are missing" in made.refusal
-    assert "Fits with resources.limits.memory: 18Gi" in made.refusal
-    assert plan(job(resources={"limits": {"memory": "18Gi"}}, trainer={"gradient_checkpointing": True})).fits
+    assert "Fits with resources.limits.memory: 32Gi" in made.refusal
+    assert limited("32Gi", **fields).fits
+    assert not limited("31Gi", **fields).fits
+
+
+def host(made: Plan, phase: Phase) -> dict[str, int]:
+    found = made.phase(phase)
+    assert found is not None
+    return {item.name: item.bytes for item in found.host}
+
+
+def test_a_resumed_job_reads_its_optimizer_states_through_the_host() -> None:
+    """transformers loads the whole file on the CPU where there is one rank, else straight onto the devices."""
+    states = items(plan(job()), Phase.TRAIN)["optimizerStates"]
+    for kind in ("none", "optimizer"):
+        start = host(plan(job(memory={"offload": kind})), Phase.START)
+        assert start["loadedStates"] == states
+        assert "loadedModel" not in start, "read before them, and gone by then"
+    assert host(plan(job(memory={"offload": "optimizer"})), Phase.START)["offloadedStates"] == states
+    assert "loadedModel" in host(plan(job(gpusPerNode=2)), Phase.START)
+    adapters = host(plan(job(lora={"r": 16})), Phase.START)
+    assert "loadedModel" in adapters, "which is larger than the states of adapters"
+
+
+def test_the_host_memory_that_some_setting_needs_is_named_and_not_that_of_the_one_that_lacks_least() -> None:
+    """80 GiB: full checkpointing with resident states does not fit, offloaded states want 60 GiB of the host."""
+    made = limited("16Gi", device=H100)
+    assert "are missing; it needs" in made.refusal
+    (limit,) = re.findall(r"Fits with resources\.limits\.memory: (\d+)Gi", made.refusal)
+    assert limited(f"{limit}Gi", device=H100).fits
+    assert not limited(f"{int(limit) - 1}Gi", device=H100).fits
+
+
+def test_what_device_and_host_lack_is_both_named() -> None:
+    made = limited("8Gi", model="Qwen/Qwen2.5-72B", lora={"r": 16})
+    assert re.search(r"\d GiB are missing", made.refusal)
+    assert "GiB of host memory are missing" in made.refusal
+    (size, limit) = re.findall(r"at least (\d+) GiB and resources\.limits\.memory: (\d+)Gi", made.refusal)[0]
+    again = job("Qwen/Qwen2.5-72B", lora={"r": 16}, device={"memory": f"{size}Gi"},
+                resources={"limits": {"memory": f"{limit}Gi"}})  # fmt: skip
+    assert plan(again).fits
+
+
+def test_the_smallest_device_is_that_of_any_setting() -> None:
+    def adapters(**device: str) -> Plan:
+        return plan(job(lora={"r": 16}, device=device), Lengths(512, 512))
+
+    (size,) = re.findall(r"devices with at least (\d+) GiB", adapters(memory="23Gi").refusal)
+    assert adapters(memory=f"{size}Gi").fits
+    assert not adapters(memory=f"{int(size) - 1}Gi").fits
+    assert int(size) < 36, "two copies of the weights, and little more"
 
 
 def test_a_size_that_no_device_has() -> None:
-    made = plan(job("Qwen/Qwen2.5-72B"))
+    made = plan(job("Qwen/Qwen2.5-72B", lora={"r": 16}, resourceName="nvidia.com/mig-7g.141gb"))
     assert not made.fits
     assert "No setting of this job fits; use devices with at least" in made.refusal
+
+
+def test_offload_that_was_chosen_has_not_run_on_a_gpu_yet() -> None:
+    made = plan(job(device=H100, trainer={"gradient_accumulation_steps": 8}), Lengths(512, 4096))
+    assert made.settings.offload == "optimizer"
+    assert said(made, "Unmeasured: ")
+    assert not said(plan(job()), "Unmeasured: ")
+
+
+def test_what_is_as_fast_does_without_offload_and_leaves_most_room_while_it_trains() -> None:
+    """Where the cache fills the device anyway, the room beside it is no reason to choose by."""
+    made = plan(job(device=H100), Lengths(512, 4096))
+    assert made.settings.offload == "none"
+    spec = job(device=H100)
+    assert spec.model is not None
+    shape, hardware = shape_of(spec.model), hardware_of(spec)
+    assert shape is not None
+    assert hardware is not None
+    found = search(workload(spec, shape, hardware, Lengths(512, 4096)), given(spec, shape))
+    fastest = min(one.seconds.step for one in found if one.fits)
+    alike = [one for one in found if one.fits and one.seconds.step <= 1.02 * fastest]
+    assert any(one.offload == "optimizer" for one in alike)
+    assert len({one.missing[Phase.TRAIN] for one in alike}) > 1
+    roomiest = min((one for one in alike if one.offload == "none"), key=lambda one: one.missing[Phase.TRAIN])
+    assert made.step_seconds == round(roomiest.seconds.step, 3)
+    assert gib(made, Phase.TRAIN) == pytest.approx((roomiest.missing[Phase.TRAIN] + roomiest.budget) / GIB)
 
 
 def small(**features: Any) -> Workload:

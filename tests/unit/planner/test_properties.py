@@ -145,7 +145,9 @@ CHANGES: dict[str, tuple[str, ...]] = {
     r"max_completion_length: (\d+)": ("trainer", "max_completion_length"),
     r"vllm_max_model_length: (\d+)": ("trainer", "vllm_max_model_length"),
     r"tensorParallel: (\d+)": ("parallelism", "tensorParallel"),
-    r"memory: (\d+Gi)": ("resources", "limits", "memory"),
+    r"limits\.memory: (\d+Gi)": ("resources", "limits", "memory"),
+    r"gpusPerNode: (\d+)": ("gpusPerNode",),
+    r"^(\d+ GiB)": ("device", "memory"),
 }
 
 
@@ -159,7 +161,7 @@ def mended(fields: dict[str, Any], way_out: str) -> dict[str, Any]:
             for name in path[:-1]:
                 node = node.setdefault(name, {})
             text = found[1]
-            node[path[-1]] = text if text.endswith("Gi") else json.loads(text)
+            node[path[-1]] = text.removesuffix("B").replace(" ", "") if "Gi" in text else json.loads(text)
     if found := re.search(r"memory\.offload: (\w+)", way_out):
         changed["memory"]["offload"] = found[1]
     if "adamw_torch_fused" in way_out:
@@ -178,11 +180,15 @@ def test_the_nearest_setting_fits(fields: dict[str, Any], shape: Shape) -> None:
     if spec is None:
         return
     refusal = planned(spec, shape).refusal
-    _, proposed, way_out = refusal.partition("Fits with ")
-    if proposed:
-        again = valid(mended(fields, way_out))
-        assert again is not None
-        assert planned(again, shape).fits, (refusal, again)
+    assert "  " not in refusal
+    assert " ," not in refusal
+    for words in ("Fits with ", "devices with at least "):
+        _, proposed, way_out = refusal.partition(words)
+        way_out = way_out.partition(", or ")[0]
+        if proposed:
+            again = valid(mended(fields, way_out))
+            assert again is not None
+            assert planned(again, shape).fits, (refusal, again)
 
 
 def small_job(shape: Shape, hardware: Hardware, lengths: Lengths, **changes: Any) -> Workload:

@@ -26,12 +26,17 @@ class Separate:
     """Seconds a step where each waits for the other."""
 
 
-def advice(chosen: Candidate, own: Given) -> list[str]:
-    """Sentences for a person, the most important first."""
+def advice(chosen: Candidate, own: Given, *, mended: bool) -> list[str]:
+    """Sentences for a person, the most important first. `mended`: a change of the job makes it fit as it is placed."""
     if not chosen.fits:
-        return [*_only_split(chosen), *_guesses(chosen)]
+        return [*([] if mended else _only_split(chosen)), *_guesses(chosen)]
     better = _other_tensor_parallel(chosen, own)
-    return [*_tensor_parallel(chosen, better), *_placement(better or chosen), *_guesses(chosen)]
+    return [
+        *_tensor_parallel(chosen, better),
+        *_placement(better or chosen),
+        *_unmeasured(chosen, own),
+        *_guesses(chosen),
+    ]
 
 
 def separate(chosen: Candidate) -> Separate | None:
@@ -100,6 +105,15 @@ def _tensor_parallel(chosen: Candidate, better: Candidate | None) -> Iterator[st
         yield (
             f"parallelism.tensorParallel: {better.job.tensor_parallel} would take about {better.seconds.step:.1f} s a"
             f" step instead of {chosen.seconds.step:.1f} s."
+        )
+
+
+def _unmeasured(chosen: Candidate, own: Given) -> Iterator[str]:
+    """What the plan chose and nobody has run on a GPU yet."""
+    if chosen.offload != "none" and own.offload is None:
+        yield (
+            "Unmeasured: the optimizer's states go to host memory between updates, which has not run on a GPU yet;"
+            " memory.offload: none leaves it out."
         )
 
 

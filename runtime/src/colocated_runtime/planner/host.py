@@ -40,10 +40,17 @@ def host_items(job: Workload, held: States, sleep_level: int, offload: Offload) 
     return found
 
 
-def loading(job: Workload) -> list[Item]:
-    """While the job starts: every rank reads the whole model before it goes to its device; if sharded, one does."""
+def loading(job: Workload, held: States) -> list[Item]:
+    """While the job starts: the model, or an earlier attempt's optimizer states, one after the other.
+
+    Every rank reads the whole model before it goes to its device; if sharded, one does. A single rank reads the whole
+    file of the states too; several read it straight onto their devices (transformers' _load_optimizer_and_scheduler).
+    """
     one = job.shape.parameters * job.dtype_bytes * (2 if job.reference else 1)
     ranks = 1 if job.sharding in ("zero3", "fsdp") else job.ranks_per_node
+    saved = held.optimizer.bytes if job.world_size == 1 else 0
+    if saved > one:
+        return [Item("loadedStates", saved, lambda: "the optimizer's, where the job goes on from a checkpoint")]
     return [Item("loadedModel", ranks * one, lambda: f"{ranks} x {gib(one)}")]
 
 

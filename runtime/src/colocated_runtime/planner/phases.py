@@ -96,7 +96,9 @@ def phases(made: Parts, sleep_level: SleepLevel, offload: Offload) -> dict[Phase
     stays = not sleeps
     rollout = Use([*between, *awake], host, cached=True)
     found = {
-        Phase.START: Use([*base.resident, *weights, *_engine_workspace(base)], [*host, *loading(job)], cached=True),
+        Phase.START: Use(
+            [*base.resident, *weights, *_engine_workspace(base)], [*host, *loading(job, held)], cached=True
+        ),
         Phase.ROLLOUT: rollout,
         Phase.SCORE: Use([*scored, *_scoring(made), *asleep], host, cached=stays),
         Phase.TRAIN: Use(_training(made, [*trained, held.gradients, *asleep], offload), host, cached=stays),

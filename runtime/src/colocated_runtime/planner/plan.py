@@ -5,7 +5,7 @@ from colocated_runtime.contract.plan import PhasePlan, Plan, PlanItem, PlannedSe
 from colocated_runtime.planner.advice import advice
 from colocated_runtime.planner.devices import Hardware
 from colocated_runtime.planner.items import Item
-from colocated_runtime.planner.refusal import refusal
+from colocated_runtime.planner.refusal import nearest, refusal
 from colocated_runtime.planner.search import Candidate, best, given, search
 from colocated_runtime.planner.shapes import Shape
 from colocated_runtime.planner.why import why
@@ -24,6 +24,7 @@ def make_plan(spec: JobSpec, shape: Shape, hardware: Hardware, *, lengths: Lengt
     job, own = workload(spec, shape, hardware, lengths), given(spec, shape)
     found = search(job, own)
     chosen = best(found)
+    near = None if chosen.fits else nearest(spec, chosen, own)
     return Plan(
         fits=chosen.fits,
         verified=shape.verified,
@@ -34,8 +35,8 @@ def make_plan(spec: JobSpec, shape: Shape, hardware: Hardware, *, lengths: Lengt
         phases=_phases(chosen),
         step_seconds=round(chosen.seconds.step, 3),
         why=why(spec, chosen, found),
-        refusal="" if chosen.fits else refusal(spec, chosen, own),
-        advice=advice(chosen, own),
+        refusal="" if chosen.fits else refusal(spec, chosen, own, near),
+        advice=advice(chosen, own, mended=near is not None),
     )
 
 

@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from colocated_runtime.contract.job import JobSpec, Lora
 from colocated_runtime.planner.devices import GIB
 from colocated_runtime.planner.items import Item, gib, total
+from colocated_runtime.planner.least import frugal, least_device, with_enough_host, without_host_limit
 from colocated_runtime.planner.search import Candidate, Given, best, exact_in_any_cut, largest_utilization, search
-from colocated_runtime.planner.workload import ADAMW, Workload
+from colocated_runtime.planner.workload import ADAMW, Workload, workload
 
 LARGEST_ITEMS = 4
 SHORTEST_COMPLETION = 64
 """Shorter completions are not proposed."""
+MOST_DEVICES = 8
+"""Of a node: more are not proposed."""
 
 
 @dataclass(frozen=True)
@@ -35,57 +38,59 @@ class Nearest:
     words: str
 
 
-def refusal(spec: JobSpec, chosen: Candidate, own: Given) -> str:
-    """One message for a person."""
-    near = nearest(spec, chosen, own)
-    way_out = f"Fits with {_settings(spec, near, own)}" if near else _no_way_out(chosen, own)
-    return f"{what_is_missing(chosen, own)}. {way_out}."
+def refusal(spec: JobSpec, chosen: Candidate, own: Given, near: Nearest | None) -> str:
+    """One message for a person; `near` as `nearest` found it."""
+    missing, fits = what_is_missing(chosen, own), f"Fits with {_settings(spec, near, own)}" if near else ""
+    if near and near.found.job.ranks_per_node == chosen.job.ranks_per_node:
+        return f"{missing}. {fits}."
+    larger = _larger_device(spec, chosen, own)
+    if near:
+        return f"{missing}. {fits}{f', or on devices with {larger}' if larger else ''}."
+    sharded = chosen.job.world_size > 1 and "zero3" not in chosen.job.features.sharding
+    smaller = f"a smaller model{'; states are not sharded over the devices yet' if sharded else ''}"
+    use = f"devices with {larger}, or {smaller}" if larger else smaller
+    return f"{missing}. No setting of this job fits; use {use}."
 
 
 def what_is_missing(chosen: Candidate, own: Given) -> str:
-    """The phase that fails by most, and what fills it."""
+    """The phase that fails by most, and what fills it; on the device, on the host, or on both."""
+    found = [*_missing_on_device(chosen, own), *_missing_on_host(chosen)]
+    return ". ".join(found)
+
+
+def _missing_on_device(chosen: Candidate, own: Given) -> Iterator[str]:
     phase, missing = max(chosen.missing.items(), key=lambda entry: entry[1])
-    host_phase, host_missing = max(chosen.host_missing.items(), key=lambda entry: entry[1], default=(phase, 0))
-    if host_missing > max(missing, chosen.cache_missing, 0):
-        used = chosen.uses[host_phase].host
-        return (
-            f"{host_phase}: {gib(host_missing)} of host memory are missing; it needs {gib(total(used))} of the pod's"
-            f" {gib(total(used) - host_missing)}: {_largest(used)}"
-        )
     if chosen.cache_missing > max(missing, 0):
-        return (
+        yield (
             f"Rollout: {gib(chosen.cache_missing)} are missing in the engine's share of {chosen.utilization:g}; it"
             f" leaves {gib(max(0, chosen.cache))} for keys and values, and one sequence of"
             f" {chosen.job.max_model_len} tokens takes"
             f" {gib(chosen.made.fixed.engine.sequence)}: {_largest(chosen.device_items(phase))}"
         )
-    return (
-        f"{phase}: {gib(missing)} are missing; it needs {gib(chosen.budget + missing)} of {gib(chosen.budget)}, the"
-        f" device's {gib(chosen.job.hardware.device_bytes)} less memory.headroom {own.headroom:.0%}:"
-        f" {_largest(chosen.device_items(phase))}"
-    )
+    elif missing > 0:
+        yield (
+            f"{phase}: {gib(missing)} are missing; it needs {gib(chosen.budget + missing)} of {gib(chosen.budget)}, the"
+            f" device's {gib(chosen.job.hardware.device_bytes)} less memory.headroom {own.headroom:.0%}:"
+            f" {_largest(chosen.device_items(phase))}"
+        )
+
+
+def _missing_on_host(chosen: Candidate) -> Iterator[str]:
+    phase, missing = max(chosen.host_missing.items(), key=lambda entry: entry[1], default=(None, 0))
+    if phase and missing > 0:
+        used = chosen.uses[phase].host
+        yield (
+            f"{phase}: {gib(missing)} of host memory are missing; it needs {gib(total(used))} of the pod's"
+            f" {gib(total(used) - missing)}: {_largest(used)}"
+        )
 
 
 def nearest(spec: JobSpec, chosen: Candidate, own: Given) -> Nearest | None:
     """The first change that fits when it is planned."""
-    exact = exact_in_any_cut(spec, chosen.job.shape)
-    for change in _changes(spec, chosen, own, exact=exact):
-        if best(search(change.job, _frugal(change.own))).fits:
+    for change in _changes(spec, chosen, own):
+        if best(search(change.job, frugal(change.own))).fits:
             return Nearest(_closest(best(search(change.job, change.own)), own), change.words)
     return None
-
-
-def _frugal(own: Given) -> Given:
-    """The settings that take the least memory of all that `own` leaves open: if these do not fit, none do.
-
-    Offload stays open: it takes the least of the device and the most of the host.
-    """
-    return replace(
-        own,
-        sleep_level=2 if own.sleep_level is None else own.sleep_level,
-        checkpointing=own.checkpointing or "full",
-        rows=own.rows or 1,
-    )
 
 
 def _largest(items: list[Item]) -> str:
@@ -102,30 +107,46 @@ def _closest(found: Candidate, own: Given) -> Candidate:
     return closer if closer.fits else found
 
 
-def _changes(spec: JobSpec, chosen: Candidate, own: Given, *, exact: bool) -> Iterator[Change]:
+def _free(spec: JobSpec, chosen: Candidate, own: Given) -> Given:
+    """All open that changes no gradients."""
+    rows = None if exact_in_any_cut(spec, chosen.job.shape) else own.rows
+    return replace(own, utilization=None, sleep_level=None, checkpointing=None, rows=rows, offload=None)
+
+
+def _changes(spec: JobSpec, chosen: Candidate, own: Given) -> Iterator[Change]:
     """What the plan may not change by itself, one setting at a time, then all of them, then what changes the job."""
-    job = chosen.job
+    job, free = chosen.job, _free(spec, chosen, own)
     if own.utilization is not None:
         yield Change(job, replace(own, utilization=None))
     if own.sleep_level in (0, 1):
         yield Change(job, replace(own, sleep_level=2))
     if own.checkpointing == "none":
         yield Change(job, replace(own, checkpointing="full"))
-    if own.rows is not None and exact:
+    if own.rows is not None and free.rows is None:
         yield Change(job, replace(own, rows=None))
     if own.offload == "none":
         yield Change(job, replace(own, offload="optimizer"))
-    rows = None if exact else own.rows
-    free = replace(own, utilization=None, sleep_level=None, checkpointing=None, rows=rows, offload=None)
     yield Change(job, free)
-    limit = job.hardware.host_limit_bytes
-    if limit is not None and max(chosen.host_missing.values()) > 0:
-        unlimited = replace(job, hardware=replace(job.hardware, host_limit_bytes=None))
-        needed = max(total(use.host) for use in chosen.uses.values())
-        yield Change(unlimited, own, f"resources.limits.memory: {-(-needed // GIB)}Gi")
+    yield from _with_host(job, own)
+    yield from _with_host(job, free)
     for other, words in _other_jobs(spec, job):
         yield Change(other, own, words)
         yield Change(other, free, words)
+        yield from _with_host(other, free, f"{words}, ")
+    for other, words in _more_devices(spec, job):
+        yield Change(other, own, words)
+        yield Change(other, free, words)
+
+
+def _with_host(job: Workload, own: Given, words: str = "") -> Iterator[Change]:
+    """With the least memory limit of the pod that some setting needs, where it has less."""
+    enough = with_enough_host(job, own)
+    if enough is not job and enough is not None:
+        yield Change(enough, own, f"{words}{_host_words(enough)}")
+
+
+def _host_words(job: Workload) -> str:
+    return f"resources.limits.memory: {(job.hardware.host_limit_bytes or 0) // GIB}Gi"
 
 
 def _other_jobs(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
@@ -151,6 +172,30 @@ def _other_jobs(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
             yield spread, f"lora: {{r: 16}} and parallelism.tensorParallel: {job.ranks_per_node}"
 
 
+def _more_devices(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
+    """More GPUs in each pod, and more of them for each engine. Slices of one GPU cannot talk to each other."""
+    if "mig" in f"{spec.resource_name} {job.hardware.product}".lower():
+        return
+    devices = 2 * job.ranks_per_node
+    while devices <= MOST_DEVICES:
+        for ranks in range(job.tensor_parallel, devices + 1):
+            if devices % ranks or job.shape.undivided(ranks):
+                continue
+            parallel = spec.parallelism.model_copy(update={"tensor_parallel": ranks})
+            wider = spec.model_copy(update={"gpus_per_node": devices, "parallelism": parallel})
+            hardware = replace(job.hardware, devices_per_node=devices)
+            try:
+                yield workload(wider, job.shape, hardware, job.lengths), _devices_words(devices, ranks, job)
+            except ValueError:  # the batch is not to be divided so
+                break
+        devices *= 2
+
+
+def _devices_words(devices: int, ranks: int, job: Workload) -> str:
+    size = f", parallelism.tensorParallel: {ranks}" if ranks != job.tensor_parallel else ""
+    return f"gpusPerNode: {devices}{size}"
+
+
 def _settings(spec: JobSpec, near: Nearest, own: Given) -> str:
     found, words = near.found, [near.words] if near.words else []
     job, rows = found.job, found.made.rows
@@ -171,11 +216,16 @@ def _settings(spec: JobSpec, near: Nearest, own: Given) -> str:
     return ", ".join(words) or "memory.policy: Auto"
 
 
-def _no_way_out(chosen: Candidate, own: Given) -> str:
-    needed = max(chosen.missing.values()) + chosen.budget
-    if chosen.cache_missing > 0:
-        needed += chosen.cache_missing
-    way_out = f"No setting of this job fits; use devices with at least {gib(needed / (1 - own.headroom))}"
-    job = chosen.job
-    sharded = job.world_size > 1 and "zero3" not in job.features.sharding
-    return f"{way_out}, or a smaller model{'; states are not sharded over the devices yet' if sharded else ''}"
+def _larger_device(spec: JobSpec, chosen: Candidate, own: Given) -> str:
+    """The smallest device on which some setting fits: planned, as whole GiB; and what to set. Empty where none does."""
+    free = _free(spec, chosen, own)
+    size = least_device(without_host_limit(chosen.job), free)
+    if size is None:
+        return ""
+    larger = replace(chosen.job, hardware=replace(chosen.job.hardware, device_bytes=size * GIB))
+    enough = with_enough_host(larger, free) or larger
+    words = [] if enough is larger else [_host_words(enough)]
+    if not best(search(enough, frugal(own))).fits:
+        fitting = _closest(best(search(enough, free)), own)
+        words.append(_settings(spec, Nearest(fitting, ""), own))
+    return " and ".join([f"at least {size} GiB", *([", ".join(words)] if words else [])])

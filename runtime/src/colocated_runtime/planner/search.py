@@ -31,7 +31,7 @@ DEFAULT_SLEEP_LEVEL: SleepLevel = 2
 STEP = 100
 """Utilisations are whole hundredths: vLLM's compile cache depends on the cache's size."""
 ABOUT = 1.02
-"""Steps whose predictions differ by less are called as fast: no gain that the device's last bytes should go for."""
+"""Steps whose predictions differ by less are called as fast: the prediction is no better than that."""
 MICRO_BATCH_TOKENS = 16_384
 """Larger micro-batches are not chosen: they gain under 2 %, and pad more rows to the longest of them."""
 MICRO_BATCH_ROWS = 64
@@ -155,13 +155,18 @@ def search(job: Workload, own: Given) -> list[Candidate]:
 
 
 def best(found: list[Candidate]) -> Candidate:
-    """Of those that fit and are about as fast as the fastest, the one with the most room; if none fits, the one that
-    fails by least."""
+    """Of those that fit and are about as fast as the fastest, the one with the most room while it trains; if none fits,
+    the one that fails by least.
+
+    Training is where lengths and pieces differ from the plan; the engine's share is taken once, and its cache is made
+    as large as fits. Offload is for where it gains: it fills host memory instead.
+    """
     fitting = [one for one in found if one.fits]
     if not fitting:
         return min(found, key=lambda one: one.excess)
     limit = ABOUT * min(one.seconds.step for one in fitting)
-    return min((one for one in fitting if one.seconds.step <= limit), key=lambda one: max(one.missing.values()))
+    alike = (one for one in fitting if one.seconds.step <= limit)
+    return min(alike, key=lambda one: (one.offload != "none", one.missing[Phase.TRAIN]))
 
 
 def _candidates(job: Workload, own: Given) -> Iterator[Candidate]:

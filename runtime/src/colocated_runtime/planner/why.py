@@ -47,5 +47,8 @@ def _others(chosen: Candidate, found: list[Candidate]) -> str:
         CHECKPOINTING[chosen.made.checkpointing],
         *(["optimizer states on the host but for updates"] if chosen.offload != "none" else []),
     ]
-    words = f"the roomiest within {ABOUT - 1:.0%} of the fastest of {fitting} settings that fit, of {len(found)}"
+    words = (
+        f"within {ABOUT - 1:.0%} of the fastest of {fitting} settings that fit, of {len(found)}, and of those the one"
+        " with the most room while it trains"
+    )
     return f"{', '.join(parts).capitalize()}: {words}."
