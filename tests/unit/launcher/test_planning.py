@@ -10,7 +10,7 @@ import pytest
 from colocated_runtime import host_memory
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Report
+from colocated_runtime.contract.report import Phase, Report
 from colocated_runtime.host_memory import HostMemory
 from colocated_runtime.launcher import nvml, planning
 from colocated_runtime.launcher.nvml import Device
@@ -75,6 +75,27 @@ def test_a_downloaded_model_is_found_where_the_launcher_put_it(pod: Any, gpu_att
     assert plan.verified
 
 
+def test_reward_models_are_planned_by_their_own_config(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
+    def reward(**config: Any) -> Attempt:
+        (tmp_path / "reward").mkdir(exist_ok=True)
+        (tmp_path / "reward/config.json").write_text(json.dumps(config))
+        return gpu_attempt(rewards=[{"model": f"file://{tmp_path / 'reward'}"}])
+
+    plan, ending = planning.plan_here(reward(**CONFIG), tmp_path / "sources.json")
+    assert plan
+    assert ending is None
+    score = plan.phase(Phase.SCORE)
+    assert score
+    assert any(item.name == "rewardModel" for item in score.device)
+    _, ending = planning.plan_here(reward(**HUGE), tmp_path / "sources.json")
+    assert ending
+    assert "rewardModel" in ending.message
+    plan, ending = planning.plan_here(reward(model_type="bert"), tmp_path / "sources.json")
+    assert plan
+    assert ending is None
+    assert any("Not planned, since their size is not known: reward models" in words for words in plan.advice)
+
+
 def test_what_the_model_cannot_have_ends_the_attempt(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
     attempt = gpu_attempt(gpus_per_node=4, parallelism={"tensor_parallel": 4})
     _, ending = planning.plan_here(attempt, tmp_path / "sources.json")
@@ -116,7 +137,7 @@ def test_the_operators_plan_holds_where_the_pod_knows_no_better(
 ) -> None:
     attempt = gpu_attempt()
     plan, _ = planning.plan_here(attempt, tmp_path / "sources.json")
-    monkeypatch.setattr(planning, "make_plan", lambda *_: 1 / 0)
+    monkeypatch.setattr(planning, "make_plan", lambda *_, **__: 1 / 0)
     known = attempt.model_copy(update={"plan": plan})
     assert planning.plan_here(known, tmp_path / "sources.json") == (plan, None)
     bare = gpu_attempt({"model_type": "bert"}, device={})

@@ -182,10 +182,10 @@ def test_gradients_stay_where_a_rollout_falls_between_micro_batches() -> None:
 
 def test_a_reference_model_is_a_second_copy_unless_adapters_are_trained() -> None:
     small = "Qwen/Qwen2.5-1.5B"
-    assert "referenceWeights" in items(plan(job(small, trainer={"beta": 0.04})), Phase.TRAIN)
-    assert "referenceWeights" in items(plan(job(small, algorithm="rloo")), Phase.TRAIN), "RLOO's beta is 0.05"
-    assert "referenceWeights" not in items(plan(job(small, trainer={"beta": 0.04}, lora={"r": 8})), Phase.TRAIN)
-    assert "referenceWeights" not in items(plan(job(small)), Phase.TRAIN)
+    assert "referenceWeights" in items(plan(job(small, trainer={"beta": 0.04})), Phase.SCORE)
+    assert "referenceWeights" in items(plan(job(small, algorithm="rloo")), Phase.SCORE), "RLOO's beta is 0.05"
+    assert "referenceWeights" not in items(plan(job(small, trainer={"beta": 0.04}, lora={"r": 8})), Phase.SCORE)
+    assert "referenceWeights" not in items(plan(job(small)), Phase.SCORE)
 
 
 def test_memory_that_others_hold_counts() -> None:

@@ -27,3 +27,8 @@ def named_sources(spec: JobSpec) -> Iterator[NamedSource]:
     for index, reward in enumerate(spec.rewards):
         if reward.model:
             yield NamedSource(f"rewards[{index}].model", reward.model, "model")
+
+
+def source_key(uri: str, revision: str | None) -> str:
+    """Under which the launcher writes down, and the worker finds, where a source lies."""
+    return f"{uri}@{revision}" if revision else uri

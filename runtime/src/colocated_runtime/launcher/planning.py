@@ -1,7 +1,7 @@
 """The memory plan once more, with what only the pod knows: the model's own config.json, its devices, its limit."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.sources import source_key
 from colocated_runtime.launcher import nvml
 from colocated_runtime.launcher.classify import Ending
 from colocated_runtime.launcher.nvml import Device
-from colocated_runtime.launcher.sources import hub_sources
 from colocated_runtime.planner.agreement import disagreements
 from colocated_runtime.planner.devices import Hardware, hardware_of
 from colocated_runtime.planner.plan import make_plan
@@ -45,18 +45,20 @@ def plan_here(attempt: Attempt, sources_file: Path) -> tuple[Plan | None, Ending
         found = disagreements(spec, shape)
         if found:
             return attempt.plan, Ending(Outcome.BAD_PLAN, "; ".join(found))
-        made = make_plan(spec, shape, hardware)
+        rewards = _reward_shapes(spec, sources_file)
+        made = make_plan(spec, shape, hardware, rewards=rewards)
         if not made.fits:
-            return made, _refusal(spec, shape, hardware, made)
+            return made, _refusal(spec, shape, hardware, made, rewards)
         return made if len(attempt.hosts) == 1 else attempt.plan, None
     except Exception:  # a mistake of the planner's must not stop a job
         log.exception("planning failed; the job goes on without a plan of its own")
         return attempt.plan, None
 
 
-def _refusal(spec: JobSpec, shape: Shape, hardware: Hardware, plan: Plan) -> Ending:
+def _refusal(spec: JobSpec, shape: Shape, hardware: Hardware, plan: Plan, rewards: Mapping[str, Shape]) -> Ending:
     """For good, unless it is others' memory that is missing: they may go."""
-    if hardware.used_bytes and make_plan(spec, shape, replace(hardware, used_bytes=0)).fits:
+    alone = replace(hardware, used_bytes=0)
+    if hardware.used_bytes and make_plan(spec, shape, alone, rewards=rewards).fits:
         others = f"{hardware.used_bytes / 2**30:.1f} GiB of a GPU are in use by others"
         return Ending(Outcome.TRANSIENT, f"{others}: {plan.refusal}")
     return Ending(Outcome.BAD_PLAN, plan.refusal)
@@ -65,22 +67,24 @@ def _refusal(spec: JobSpec, shape: Shape, hardware: Hardware, plan: Plan) -> End
 def _shape(spec: JobSpec, sources_file: Path) -> Shape | None:
     """From the model's config.json; where there is none, from what the spec says."""
     assert spec.model is not None
-    path = _model_directory(spec, sources_file) / "config.json"
+    return _config(spec.model.source, spec.model.revision, sources_file) or shape_of(spec.model)
+
+
+def _reward_shapes(spec: JobSpec, sources_file: Path) -> dict[str, Shape]:
+    """Of the reward models whose config.json says enough, by source."""
+    found = {reward.model: _config(reward.model, None, sources_file) for reward in spec.rewards if reward.model}
+    return {source: shape for source, shape in found.items() if shape}
+
+
+def _config(source: str, revision: str | None, sources_file: Path) -> Shape | None:
+    """By the config.json of a model that the launcher has downloaded, or that lies in the image or on a claim."""
+    local = uris.parse(source).local_path or json.loads(sources_file.read_text())[source_key(source, revision)]
+    path = Path(local) / "config.json"
     try:
         return shape_of_config(json.loads(path.read_text()))
     except (OSError, ValueError) as error:
         log.warning("config.json says too little to plan by it", path=str(path), error=str(error))
-        return shape_of(spec.model)
-
-
-def _model_directory(spec: JobSpec, sources_file: Path) -> Path:
-    """Where the model lies: downloaded by the launcher, in the image, or on a claim."""
-    assert spec.model is not None
-    local = uris.parse(spec.model.source).local_path
-    if local:
-        return Path(local)
-    (key,) = {found.key for found in hub_sources(spec) if found.field == "model.source"}
-    return Path(json.loads(sources_file.read_text())[key])
+        return None
 
 
 def _hardware(spec: JobSpec, devices: Sequence[Device], limit: int | None) -> Hardware | None:

@@ -7,7 +7,7 @@ from colocated_runtime.contract import uris
 from colocated_runtime.contract.base import Message
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.sources import named_sources
+from colocated_runtime.contract.sources import named_sources, source_key
 
 
 class FetchState(Message):
@@ -29,8 +29,8 @@ class HubSource:
 
     @property
     def key(self) -> str:
-        """The URI, with its revision where one is set."""
-        return f"{self.uri}@{self.revision}" if self.revision else self.uri
+        """See `source_key`."""
+        return source_key(self.uri, self.revision)
 
 
 def hub_sources(spec: JobSpec) -> list[HubSource]:

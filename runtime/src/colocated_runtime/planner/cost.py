@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.features import Checkpointing, Offload
 from colocated_runtime.planner.phases import Fixed, Parts
+from colocated_runtime.planner.workload import Workload
 
 MATRIX_EFFICIENCY = 0.46
 """Share of the peak that the trainer's passes reach. Measured on an H200 with 7 B parameters and 69.6 k tokens."""
@@ -63,14 +64,23 @@ def seconds(made: Parts, *, cache: int, sleep_level: int, offload: Offload) -> S
         switching += 2 * base.engine.weights / job.hardware.host_bandwidth
     moved = 0.0 if offload == "none" else 2 * base.states.optimizer.bytes / job.hardware.host_bandwidth
     passes = job.scores_old + job.reference
+    visits = guest_bytes(job) / job.hardware.host_bandwidth
     recomputed = RECOMPUTED[made.checkpointing] / 2
     train = job.num_iterations * (one_pass * (3 + recomputed) + overhead * (1 + recomputed / 3))
     return Seconds(
         rollout=(rollout_seconds(base, cache) + switching) / updates,
-        score=passes * (one_pass + overhead / 3) / updates,
+        score=(passes * (one_pass + overhead / 3) + visits) / updates,
         train=train / updates + _update_seconds(base) + moved,
         sync=sync / updates,
     )
+
+
+def guest_bytes(job: Workload) -> int:
+    """What comes to the device for one rollout's scores: copied in, and dropped afterwards."""
+    if not job.features.guests:
+        return 0
+    models = [*job.reward_shapes, *([job.shape] if job.reference_leaves else [])]
+    return sum(shape.parameters for shape in models) * job.dtype_bytes
 
 
 def rollout_seconds(base: Fixed, cache: int) -> float:

@@ -21,6 +21,8 @@ class Features:
     pieces: bool = True
     """Whether an optimizer step runs in pieces of so many tokens, whatever TRL's micro-batches are: without padding
     where the model can, without a pass of its own for the old log-probabilities where that is exact."""
+    guests: bool = True
+    """Whether reference and reward models are on the device for their passes alone, and in host memory else."""
     shared_weights: bool = False
     """Whether trainer and engine use one copy of the weights where the layout allows."""
 

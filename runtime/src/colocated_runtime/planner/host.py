@@ -32,11 +32,12 @@ def host_items(job: Workload, held: States, sleep_level: int, offload: Offload) 
     updating = host_optimizer(job)
     if updating:
         found.append(Item("hostOptimizer", ranks * updating, lambda: f"{ranks} x {gib(updating)}"))
+    if job.reference_leaves:
+        own = job.shape.parameters * job.dtype_bytes
+        found.append(Item("referenceModel", ranks * own, lambda: f"pinned, {ranks} x {gib(own)}"))
     rewards = sum(shape.parameters for shape in job.reward_shapes) * job.dtype_bytes
-    if rewards:
-        found.append(
-            Item("rewardModels", ranks * rewards, lambda: f"while they do not score, {ranks} x {gib(rewards)}")
-        )
+    if rewards and job.features.guests:
+        found.append(Item("rewardModels", ranks * rewards, lambda: f"pinned, {ranks} x {gib(rewards)}"))
     return found
 
 
@@ -46,7 +47,8 @@ def loading(job: Workload, held: States) -> list[Item]:
     Every rank reads the whole model before it goes to its device; if sharded, one does. A single rank reads the whole
     file of the states too; several read it straight onto their devices (transformers' _load_optimizer_and_scheduler).
     """
-    one = job.shape.parameters * job.dtype_bytes * (2 if job.reference else 1)
+    copies = 2 if job.reference and not job.reference_leaves else 1  # one that leaves counts among all phases' items
+    one = job.shape.parameters * job.dtype_bytes * copies
     ranks = 1 if job.sharding in ("zero3", "fsdp") else job.ranks_per_node
     saved = held.optimizer.bytes if job.world_size == 1 else 0
     if saved > one:

@@ -4,7 +4,7 @@ Engine and trainer take turns: what differs between the phases is whether the en
 what it keeps asleep, and which of the trainer's parts are there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from colocated_runtime.contract.report import Phase
@@ -14,6 +14,7 @@ from colocated_runtime.planner.engine import GRAPHS, RESIDUAL, EngineNeeds, engi
 from colocated_runtime.planner.features import Checkpointing, Offload
 from colocated_runtime.planner.host import host_items, loading, saving
 from colocated_runtime.planner.items import Item, billions, gib, total
+from colocated_runtime.planner.shapes import Shape
 from colocated_runtime.planner.states import MASTER_BYTES, States, adapted, allocated, states
 from colocated_runtime.planner.workload import Workload
 
@@ -23,6 +24,9 @@ COMMUNICATOR = int(0.5 * GIB)
 """NCCL's buffers of one group of ranks. Assumed: nobody has measured it here."""
 BATCH_BYTES = 48
 """For each token of a rollout: ids, masks, and log-probabilities, as TRL buffers them."""
+
+REWARD_ROWS = 8
+"""Sequences that a reward model scores in one pass."""
 
 SLACK = 0.4
 """Most of the optimizer's states that slack was seen to add: 0.37 of 7 B's, with and without checkpointing."""
@@ -130,13 +134,22 @@ def _resident(job: Workload, held: States) -> list[Item]:
     if groups:
         found.append(Item("nccl", groups * COMMUNICATOR, lambda: f"{groups} groups x {gib(COMMUNICATOR)}"))
     found.append(held.weights)
-    if job.reference:
-        shards = job.world_size if job.sharding in ("zero3", "fsdp") else 1
-        size = -(-allocated(job.shape, job.dtype_bytes) // shards)
-        found.append(
-            Item("referenceWeights", size, lambda: f"{billions(job.shape.parameters)} parameters x {job.dtype_bytes} B")
-        )
+    if job.reference and not job.reference_leaves:
+        found.append(_reference(job))
+    if not job.features.guests:
+        found += [_reward_model(job, shape) for shape in job.reward_shapes]
     return found
+
+
+def _reference(job: Workload) -> Item:
+    shards = job.world_size if job.sharding in ("zero3", "fsdp") else 1
+    size = -(-allocated(job.shape, job.dtype_bytes) // shards)
+    return Item("referenceWeights", size, lambda: f"{billions(job.shape.parameters)} parameters x {job.dtype_bytes} B")
+
+
+def _reward_model(job: Workload, shape: Shape) -> Item:
+    words = f"{billions(shape.parameters)} parameters x {job.dtype_bytes} B"
+    return Item("rewardModel", allocated(shape, job.dtype_bytes), lambda: words)
 
 
 def _engine_weights(base: Fixed) -> list[Item]:
@@ -182,15 +195,22 @@ def _backward(made: Parts, offload: Offload) -> list[Item]:
 
 
 def _scoring(made: Parts) -> list[Item]:
+    """The most that is there at once: policy, reference and each reward model score one after the other."""
     job = made.fixed.job
-    passes = job.scores_old or job.reference
-    scored = made.scoring if passes else 0
-    # One reward model at a time is on the device, and not while the policy scores.
-    model = max((allocated(shape, job.dtype_bytes) for shape in job.reward_shapes), default=0)
-    if model > scored:
-        return [_batch(job), Item("rewardModel", model, lambda: "the largest of them")]
+    scored = made.scoring if job.scores_old or job.reference else 0
     words = f"{made.rows} x {job.lengths.total} tokens, one layer at a time"
-    return [_batch(job), Item("scoringActivations", scored, lambda: words)]
+    own = Item("scoringActivations", scored, lambda: words)
+    passes = [[*([_reference(job)] if job.reference_leaves else []), own]]
+    for shape in job.reward_shapes:
+        model = [_reward_model(job, shape)] if job.features.guests else []
+        passes.append([*model, _reward_activations(job, shape)])
+    return [_batch(job), *max(passes, key=total)]
+
+
+def _reward_activations(job: Workload, shape: Shape) -> Item:
+    scorer = replace(job, shape=shape, lora=None, flash_attention=False)
+    words = f"{REWARD_ROWS} x {job.lengths.total} tokens, one layer at a time"
+    return Item("rewardActivations", scoring(scorer, REWARD_ROWS), lambda: words)
 
 
 def _batch(job: Workload) -> Item:

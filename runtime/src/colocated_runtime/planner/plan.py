@@ -1,5 +1,7 @@
 """Model shape, devices, settings → bytes of every phase → settings chosen, or a refusal with the nearest that fits."""
 
+from collections.abc import Mapping
+
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import PhasePlan, Plan, PlanItem, PlannedSettings
 from colocated_runtime.planner.advice import advice
@@ -15,13 +17,21 @@ LARGEST = 2**53 - 1
 """Bytes that JSON's numbers hold exactly. What needs more does not fit anyway."""
 
 
-def make_plan(spec: JobSpec, shape: Shape, hardware: Hardware, *, lengths: Lengths | None = None) -> Plan:
+def make_plan(
+    spec: JobSpec,
+    shape: Shape,
+    hardware: Hardware,
+    *,
+    lengths: Lengths | None = None,
+    rewards: Mapping[str, Shape] | None = None,
+) -> Plan:
     """The plan of `spec` for a model of `shape` on `hardware`: chosen under Auto, checked under Manual.
 
-    `lengths` are the data's, where somebody has looked. A spec that `contract.refusals` accepts never raises: what does
-    not fit has `fits` False and a `refusal` that names the nearest setting that was planned and does fit.
+    `lengths` are the data's and `rewards` the shapes of reward models by source, where somebody has looked. A spec that
+    `contract.refusals` accepts never raises: what does not fit has `fits` False and a `refusal` that names the nearest
+    setting that was planned and does fit.
     """
-    job, own = workload(spec, shape, hardware, lengths), given(spec, shape)
+    job, own = workload(spec, shape, hardware, lengths, rewards), given(spec, shape)
     found = search(job, own)
     chosen = best(found)
     near = None if chosen.fits else nearest(spec, chosen, own)

@@ -86,6 +86,8 @@ class Workload:
     lora: Lora | None
     reference: bool
     """Whether a second copy of the model holds the reference policy."""
+    updates_reference: bool
+    """Whether TRL mixes the policy into it every few steps."""
     reward_shapes: tuple[Shape, ...]
     unknown_rewards: tuple[str, ...]
     """Sources of reward models whose size nobody knows."""
@@ -116,19 +118,32 @@ class Workload:
         return every % self.sizes.gradient_accumulation_steps != 0
 
     @property
+    def reference_leaves(self) -> bool:
+        """Whether the reference model is on the device for its passes alone: where a rank has all of it, unchanged."""
+        whole = self.sharding == "none" and not self.updates_reference
+        return self.reference and self.features.guests and whole
+
+    @property
     def shares_weights(self) -> bool:
         """Whether trainer and engine use one copy of the weights: dense, in full, neither divided nor sharded."""
         whole = self.tensor_parallel == 1 and self.sharding == "none" and self.lora is None
         return self.features.shared_weights and whole and not self.shape.num_experts
 
 
-def workload(spec: JobSpec, shape: Shape, hardware: Hardware, lengths: Lengths | None) -> Workload:
+def workload(
+    spec: JobSpec,
+    shape: Shape,
+    hardware: Hardware,
+    lengths: Lengths | None,
+    rewards: Mapping[str, Shape] | None = None,
+) -> Workload:
     """The sizes of `spec`. It must be valid: `contract.refusals` finds nothing."""
     values = option_values(spec)
     lengths = lengths or guessed_lengths(values)
     reference = spec.lora is None and bool(values.get("beta"))
     pieces = RUNTIME.pieces and step_in_pieces(spec, shape)
-    rewards = {reward.model: known_shape(reward.model) for reward in spec.rewards if reward.model}
+    looked_at = rewards or {}
+    scorers = {r.model: looked_at.get(r.model) or known_shape(r.model) for r in spec.rewards if r.model}
     return Workload(
         shape=shape,
         hardware=hardware,
@@ -142,8 +157,9 @@ def workload(spec: JobSpec, shape: Shape, hardware: Hardware, lengths: Lengths |
         num_iterations=values.get("num_iterations") or 1,
         lora=spec.lora,
         reference=reference,
-        reward_shapes=tuple(found for found in rewards.values() if found),
-        unknown_rewards=tuple(source for source, found in rewards.items() if not found),
+        updates_reference=bool(values.get("sync_ref_model")),
+        reward_shapes=tuple(found for found in scorers.values() if found),
+        unknown_rewards=tuple(source for source, found in scorers.items() if not found),
         optimizer=OPTIMIZERS.get(str(values.get("optim") or "adamw_torch_fused"), ADAMW),
         sharding=spec.parallelism.sharding,
         flash_attention=_unpadded(values, shape, pieces=pieces),

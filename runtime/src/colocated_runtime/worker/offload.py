@@ -71,7 +71,7 @@ class OptimizerStates:
         self._away.clear()
 
     def _move(self, dtype: torch.dtype, found: list[tuple[dict[str, Any], str]]) -> int:
-        size = sum(_aligned(state[name].nbytes) for state, name in found)
+        size = sum(aligned(state[name].nbytes) for state, name in found)
         buffer, place = self._buffer(dtype, size), 0
         for state, name in found:
             value = state[name]
@@ -79,7 +79,7 @@ class OptimizerStates:
             kept.copy_(value, non_blocking=True)
             self._away.append((state, name, value.device))
             state[name] = kept
-            place += _aligned(value.nbytes)
+            place += aligned(value.nbytes)
         return size
 
     def _states(self) -> Iterator[tuple[dict[str, Any], str]]:
@@ -121,19 +121,25 @@ class Update(TrainerCallback):
 
 
 def pinned(size: int, device: int | None) -> torch.Tensor:
-    """A buffer of `size` bytes, page-locked for `device` where there is one.
+    """A buffer of `size` bytes, page-locked for `device` where there is one."""
+    buffer = torch.empty(size, dtype=torch.uint8)
+    pin(buffer, device)
+    return buffer
+
+
+def pin(buffer: torch.Tensor, device: int | None) -> None:
+    """Page-lock `buffer` for `device`, unless that is None.
 
     Registered with the driver instead of allocated pinned: torch's allocator of pinned memory rounds up to a power of
     two. Where the driver refuses, copies are slower.
     """
-    buffer = torch.empty(size, dtype=torch.uint8)
-    if device is not None:
-        began = time.monotonic()
-        torch.cuda.set_device(device)
-        refused = int(torch.cuda.cudart().cudaHostRegister(buffer.data_ptr(), size, 0))
-        seconds = time.monotonic() - began
-        log.info("%s %.1f GiB of host memory in %.1f s", "not pinned:" if refused else "pinned", size / 2**30, seconds)
-    return buffer
+    if device is None:
+        return
+    began, size = time.monotonic(), buffer.nbytes
+    torch.cuda.set_device(device)
+    refused = int(torch.cuda.cudart().cudaHostRegister(buffer.data_ptr(), size, 0))
+    seconds = time.monotonic() - began
+    log.info("%s %.1f GiB of host memory in %.1f s", "not pinned:" if refused else "pinned", size / 2**30, seconds)
 
 
 def unpin(buffer: torch.Tensor) -> None:
@@ -143,5 +149,6 @@ def unpin(buffer: torch.Tensor) -> None:
         torch.cuda.cudart().cudaHostUnregister(buffer.data_ptr())
 
 
-def _aligned(size: int) -> int:
+def aligned(size: int) -> int:
+    """Bytes that a state of `size` bytes takes in a buffer."""
     return -(-size // ALIGNMENT) * ALIGNMENT

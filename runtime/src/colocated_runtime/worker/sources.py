@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from colocated_runtime.contract import uris
+from colocated_runtime.contract.sources import source_key
 from colocated_runtime.worker.errors import UserError
 
 
@@ -34,7 +35,7 @@ class Sources:
         return path
 
     def _downloaded(self, uri: str, field: str, revision: str | None) -> Path:
-        key = f"{uri}@{revision}" if revision else uri
+        key = source_key(uri, revision)
         if key not in self._fetched:
             raise UserError(
                 f"{field}: {key} was not downloaded; the launcher fetched {sorted(self._fetched) or 'nothing'}"

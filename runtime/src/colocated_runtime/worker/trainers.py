@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from colocated_runtime.worker import rng
 from colocated_runtime.worker.callbacks import DIFFERENCE
 from colocated_runtime.worker.checkpoints import CheckpointStore
 from colocated_runtime.worker.engine import Engine, Sampling
+from colocated_runtime.worker.guest import Guest
 from colocated_runtime.worker.importance import differences, importance_ratio, joined
 from colocated_runtime.worker.offload import OptimizerStates, Update
 from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.pressure import TokenBudget
 from colocated_runtime.worker.ranks import all_succeeded, barrier, from_first
-from colocated_runtime.worker.step import Step
+from colocated_runtime.worker.step import WHOLE, Step
 from colocated_runtime.worker.window import MicroBatch, Part, Window, completion_mask
 
 SAMPLED = "sampling_per_token_logps"
@@ -71,6 +73,8 @@ class Colocated(Step):
         self._last_loaded_step = -1
         self.optimizer_states = self._optimizer_states(always=collaborators.step.offload)
         self.add_callback(Update(self.optimizer_states))
+        # Before the engine is built, which wants the room.
+        self._reference = Guest(self.ref_model, self.accelerator.device) if self._reference_moves() else None
         self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
         self.vllm_generation.when_short_of_memory(self.optimizer_states.spare)
         self.set_up_step(collaborators.step, TokenBudget(collaborators.step.tokens, self._phases.pressure))
@@ -102,6 +106,17 @@ class Colocated(Step):
         if self._own:
             model = self.model_wrapped = self.model
         return model, loader
+
+    def _reference_moves(self) -> bool:
+        """Not where ranks share its parameters out, nor where TRL updates it step by step."""
+        whole = self.accelerator.distributed_type in WHOLE
+        return self.ref_model is not None and whole and not self.args.sync_ref_model
+
+    def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """The reference model comes to the device for its pass."""
+        visit = self._reference.here() if self._reference and model is self.ref_model else nullcontext()
+        with visit:
+            return super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
 
     # Phases
 

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from colocated_runtime.planner.phases import REWARD_ROWS
 from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.guest import Guest
 from colocated_runtime.worker.rewards.builtin import text_of
-
-ROWS = 8
-"""Sequences scored in one forward pass: bounds the activations without costing speed."""
 
 
 class RewardModel:
@@ -33,17 +32,16 @@ class RewardModel:
             self._tokenizer.pad_token = self._tokenizer.eos_token
         # The model scores the last token that is not padding, so both must mean the same token.
         self._model.config.get_text_config().pad_token_id = self._tokenizer.pad_token_id
-        self._model.eval()
+        self._model.eval().requires_grad_(False)
+        self._guest = Guest(self._model, torch.device(device))
 
     @torch.no_grad()
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **_columns: Any) -> list[float]:
         """One score a completion."""
         texts = [self._text(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
-        self._model.to(self._device)
-        try:
-            return [score for start in range(0, len(texts), ROWS) for score in self._score(texts[start : start + ROWS])]
-        finally:
-            self._model.to("cpu")
+        pieces = [texts[start : start + REWARD_ROWS] for start in range(0, len(texts), REWARD_ROWS)]
+        with self._guest.here():
+            return [score for piece in pieces for score in self._score(piece)]
 
     def _score(self, texts: list[str]) -> list[float]:
         batch = self._tokenizer(
