@@ -89,6 +89,25 @@ def test_booleans_that_trl_takes_are_taken() -> None:
     assert said(trainer__scale_rewards=False) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "ACCELERATE_USE_MEGATRON_LM",
+            "TRL has no code for Megatron-LM, whose backward pass would silently do nothing",
+        ),
+        ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed's ZeRO is not supported yet"),
+        ("ACCELERATE_USE_FSDP", "FSDP is not supported yet"),
+    ],
+)
+def test_variables_that_would_shard_the_model_past_the_spec(name: str, words: str) -> None:
+    (message,) = said(runtime__env=[{"name": name, "value": "true"}])
+    assert message.startswith(f"runtime.env: {name}: {words}; leave it out: each rank trains the whole model")
+    assert said(runtime__env=[{"name": name, "value": "false"}]) == []
+    own_program = {"command": ["python", "train.py"], "env": [{"name": name, "value": "true"}]}
+    assert said(model=None, dataset=None, rewards=None, runtime=own_program) == []
+
+
 def test_sync_of_the_reference_model_is_not_possible_with_lora() -> None:
     (message,) = said(trainer__sync_ref_model=True, trainer__beta=0.1, lora={})
     assert "lora" in message

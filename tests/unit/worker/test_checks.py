@@ -67,3 +67,9 @@ def test_longest_prompt_and_completion_fit_into_the_engine() -> None:
         checks.engine_length(100, 28, 120, 2048)
     with pytest.raises(UserError, match=r"over the model's max_position_embeddings = 64. Use at most 0"):
         checks.engine_length(100, 28, None, 64)
+
+
+def test_variables_of_the_image_that_would_shard_the_model() -> None:
+    checks.environment({"ACCELERATE_USE_MEGATRON_LM": "false", "PATH": "/bin"})
+    with pytest.raises(UserError, match=r"ACCELERATE_USE_MEGATRON_LM is set: TRL has no code for Megatron-LM"):
+        checks.environment({"ACCELERATE_USE_MEGATRON_LM": "true"})

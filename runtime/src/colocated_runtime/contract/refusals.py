@@ -27,6 +27,23 @@ LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 REASONING_GYM_SIZE = 500
 """Rows of a reasoning-gym dataset that says no size."""
 
+SHARDING_VARIABLES = {
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed's ZeRO is not supported yet",
+    "ACCELERATE_USE_FSDP": "FSDP is not supported yet",
+    "ACCELERATE_USE_MEGATRON_LM": "TRL has no code for Megatron-LM, whose backward pass would silently do nothing",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "tensor and context parallel training are not supported",
+}
+"""By which accelerate would spread the trainer's model over the ranks, past parallelism.sharding."""
+WAYS_OUT = (
+    "leave it out: each rank trains the whole model, parallelism.tensorParallel divides the engine's, and lora or"
+    " memory.offload: optimizer make room"
+)
+
+
+def sharding_variables(env: Mapping[str, str]) -> list[str]:
+    """Of SHARDING_VARIABLES those that are on in `env`."""
+    return [name for name in SHARDING_VARIABLES if env.get(name, "false").lower() in ("true", "1", "yes", "on")]
+
 
 def refusals(spec: JobSpec) -> list[str]:
     """All that is wrong with `spec`; empty where it can run. With runtime.command only the pods are looked at."""
@@ -198,7 +215,12 @@ def _datasets(spec: JobSpec) -> Iterator[str]:
 def _model(spec: JobSpec) -> Iterator[str]:
     model, parallel = spec.model, spec.parallelism
     if parallel.sharding != "none":
-        yield f"parallelism.sharding: {parallel.sharding} is not supported yet; use none"
+        yield (
+            f"parallelism.sharding: {parallel.sharding} is not supported yet; use none. Where full training does not"
+            " fit, train adapters (lora), or set memory.offload: optimizer"
+        )
+    for name in sharding_variables({variable.name: variable.value or "true" for variable in spec.runtime.env}):
+        yield f"runtime.env: {name}: {SHARDING_VARIABLES[name]}; {WAYS_OUT}"
     if spec.memory.offload == "optimizerAndGradients":
         yield "memory.offload: optimizerAndGradients is not supported yet; use optimizer"
     if spec.memory.offload == "optimizer" and spec.backend == "cpu":

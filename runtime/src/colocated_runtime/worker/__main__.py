@@ -28,6 +28,7 @@ def main() -> int:
     environment.prepare(os.environ, attempt.spec.backend)
     try:
         checks.refuse(attempt.spec)
+        checks.environment(os.environ)
         # Only now: torch, vLLM and TRL read the environment when they are imported.
         from colocated_runtime.worker.job import Job
 

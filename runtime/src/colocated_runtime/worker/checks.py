@@ -1,11 +1,11 @@
 """What is checked before the engine starts: minutes later TRL or vLLM would say the same less clearly, or nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from colocated_runtime.contract.batches import Batches
 from colocated_runtime.contract.job import JobSpec
-from colocated_runtime.contract.refusals import refusals
+from colocated_runtime.contract.refusals import SHARDING_VARIABLES, WAYS_OUT, refusals, sharding_variables
 from colocated_runtime.worker.errors import UserError
 
 
@@ -14,6 +14,13 @@ def refuse(spec: JobSpec) -> None:
     found = refusals(spec)
     if found:
         raise UserError("; ".join(found))
+
+
+def environment(env: Mapping[str, str]) -> None:
+    """Raise UserError where accelerate would spread the model over the ranks: the spec shows no variables of Secrets,
+    ConfigMaps and the image."""
+    for name in sharding_variables(env):
+        raise UserError(f"runtime.envFrom: {name} is set: {SHARDING_VARIABLES[name]}; {WAYS_OUT}")
 
 
 def chat_template(tokenizer: Any, field: str, prompts: Iterable[Any]) -> None:
