@@ -1,5 +1,6 @@
 """Every mistake is refused, by one message that names the field; and nothing else is."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ from pydantic import ValidationError
 from tests.unit.contract.bad_jobs import BAD_JOBS, GOOD, BadJob, changed
 
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.options import CONFIGS, GONE, options
 from colocated_runtime.contract.refusals import clash, refusals
+from colocated_runtime.contract.trainer import OPTIMIZER_PACKAGES
 
 
 def said(**changes: Any) -> list[str]:
@@ -37,6 +40,31 @@ def test_unknown_option_is_refused_with_the_name_that_was_meant() -> None:
     assert said(trainer__num_generation=8) == [
         "trainer.num_generation: no option of TRL's GRPOConfig; did you mean num_generations?"
     ]
+
+
+def test_an_option_of_earlier_versions_is_told_what_to_do_instead() -> None:
+    (message,) = said(trainer__max_prompt_length=512)
+    assert message.startswith(
+        "trainer.max_prompt_length: no option of TRL's GRPOConfig; prompts are not cut; take rows"
+    )
+    assert not [name for algorithm in CONFIGS for name in GONE if name in options(algorithm)]
+
+
+def test_a_batch_of_one_has_no_number_of_generations() -> None:
+    (message,) = said(trainer__per_device_train_batch_size=1)
+    assert message.endswith("= per_device_train_batch_size 1 x 1 rank x steps_per_generation 1; use a batch of at least"
+                            " two completions")  # fmt: skip
+
+
+def test_an_optimizer_whose_package_the_image_has_not() -> None:
+    (message,) = said(trainer__optim="adamw_8bit")
+    assert message.startswith("trainer.optim: adamw_8bit needs bitsandbytes, which the operator's image has not; set")
+    assert said(trainer__optim="adamw_8bit", runtime__image="example.org/with-bitsandbytes:1") == []
+    own = {"adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"}
+    assert own.isdisjoint(OPTIMIZER_PACKAGES)
+    assert own | OPTIMIZER_PACKAGES.keys() == set(options("grpo")["optim"].choices)
+    image = (Path(__file__).parents[3] / "constraints" / "runtime-cuda.txt").read_text()
+    assert not [name for name in set(OPTIMIZER_PACKAGES.values()) if f"\n{name}==" in image]
 
 
 def test_option_of_the_other_algorithm_is_unknown() -> None:
@@ -129,6 +157,106 @@ def test_the_rendezvous_port_is_a_port() -> None:
 def test_a_product_is_a_value_of_a_label() -> None:
     (message,) = said(gpusPerNode=1, device__product="NVIDIA H100 80GB HBM3")
     assert message.startswith("device.product: 'NVIDIA H100 80GB HBM3' is no value of a node's label; write it as")
+
+
+GPU: dict[str, Any] = {"gpusPerNode": 1}
+
+
+@pytest.mark.parametrize(
+    ("product", "more", "words"),
+    [
+        ("AMD_Instinct_MI300X_OAM", {}, "no product of nvidia.com, and the GPUs are asked for as nvidia.com/gpu"),
+        ("AMD_Instinct_MI300X_OAM", {}, "set resourceName: amd.com/gpu"),
+        ("MI300X", {}, "set resourceName: amd.com/gpu"),
+        ("NVIDIA-H200", {"resourceName": "amd.com/gpu"}, "set resourceName: nvidia.com/gpu"),
+        ("H100", {"resourceName": "amd.com/gpu"}, "set resourceName: nvidia.com/gpu"),
+        ("H100", {}, "use NVIDIA-H100-80GB-HBM3 or NVIDIA-H100-PCIe or NVIDIA-H100-NVL"),
+        ("H100-SHARED", {}, "use NVIDIA-H100-80GB-HBM3-SHARED or"),
+        ("A100-80GB", {}, "use NVIDIA-A100-SXM4-80GB or NVIDIA-A100-80GB-PCIe"),
+        ("RTX-4090", {}, "use NVIDIA-GeForce-RTX-4090"),
+        ("T4", {"model__dtype": "float32"}, "use Tesla-T4"),
+        ("nvidia-h200", {}, "use NVIDIA-H200 or NVIDIA-H200-NVL"),
+        (
+            "NVIDIA-GeForce-RTX-4090",
+            {"resourceName": "nvidia.com/mig-1g.5gb"},
+            "nvidia.com/mig-1g.5gb asks for a slice",
+        ),
+        ("NVIDIA-L4-MIG-1g.5gb", {}, "is not divided by MIG, and NVIDIA-L4-MIG-1g.5gb asks for a slice"),
+        ("Tesla-V100-SXM2-32GB", {"model__dtype": "float32"}, "too old for the torch of the operator's image"),
+    ],
+)
+def test_a_product_that_no_node_could_give(product: str, more: dict[str, Any], words: str) -> None:
+    if more.get("resourceName") == "amd.com/gpu":
+        more = {**more, "runtime__image": "example.org/rocm:1"}
+    (message,) = said(**GPU, device__product=product, **more)
+    assert message.startswith(f"device.product: {product} ")
+    assert words in message
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        "NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-80GB-HBM3-SHARED", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "NVIDIA-Z9000",
+        "GRID-A100D-20C", "NVIDIA-A100-80GB-PCIe-MIG-1g.10gb.shared", "our-own-label",
+    ],
+)  # fmt: skip
+def test_a_product_that_a_node_may_well_have(product: str) -> None:
+    assert said(**GPU, device__product=product) == []
+
+
+def test_slices_of_what_has_them() -> None:
+    assert said(**GPU, device__product="NVIDIA-H100-80GB-HBM3", resourceName="nvidia.com/mig-3g.40gb") == []
+
+
+def test_bfloat16_where_the_engine_cannot() -> None:
+    (message,) = said(**GPU, device__product="Tesla-T4")
+    assert message.startswith("model.dtype: bfloat16 cannot be generated with on Tesla-T4")
+    assert "use float16 with lora, float32, or another device" in message
+    assert said(**GPU, device__product="Tesla-T4", model__dtype="float32") == []
+    assert said(**GPU, device__product="Tesla-T4", model__dtype="float16", lora={}) == []
+    assert said(device__product="Tesla-T4", device__backend="cpu") == [], "runs on the node's CPU"
+
+
+def template(**resources: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "colocated", "resources": resources}]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"resources": {"requests": {"memory": "64Gi"}, "limits": {"memory": "32Gi"}}},
+            "resources.requests.memory: 64Gi is more than its limit 32Gi; lower it, or raise resources.limits.memory",
+        ),
+        (
+            {"resources": {"requests": {"cpu": "1500m"}, "limits": {"cpu": 1}}},
+            "resources.requests.cpu: 1500m is more than its limit 1; lower it, or raise resources.limits.cpu",
+        ),
+        (
+            {"resources__limits": {"memory": "8Gi"}, "runtime__podTemplate": template(requests={"memory": "9Gi"})},
+            "runtime.podTemplate.spec.containers[0].resources.requests.memory: 9Gi is more than its limit 8Gi; lower"
+            " it, or raise runtime.podTemplate.spec.containers[0].resources.limits.memory",
+        ),
+        (
+            {"runtime__podTemplate": {"spec": {"initContainers": [
+                {"name": "x", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}]}}},
+            "runtime.podTemplate.spec.initContainers[0].resources.requests.cpu: 2 is more than its limit 1; lower it,"
+            " or raise runtime.podTemplate.spec.initContainers[0].resources.limits.cpu",
+        ),
+    ],
+)  # fmt: skip
+def test_requests_above_limits(changes: dict[str, Any], message: str) -> None:
+    assert said(**changes) == [message]
+
+
+def test_requests_within_limits_and_templates_of_other_forms() -> None:
+    assert said(resources={"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 1, "memory": "1Gi"}}) == []
+    assert (
+        said(resources__limits={"cpu": 1}, runtime__podTemplate=template(requests={"cpu": 2}, limits={"cpu": None}))
+        == []
+    )
+    for odd in ({"spec": None}, {"spec": {"containers": [3]}}, template(requests=[1]), template(requests={"cpu": "x"})):
+        assert said(resources__limits={"cpu": 1}, runtime__podTemplate=odd) == []
 
 
 def test_rocm_needs_an_own_image() -> None:

@@ -96,6 +96,14 @@ def test_reward_models_are_planned_by_their_own_config(pod: Any, gpu_attempt: An
     assert any("Not planned, since their size is not known: reward models" in words for words in plan.advice)
 
 
+def test_a_device_that_cannot_compute_in_the_models_type(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
+    pod(Device("Tesla T4", round(14.5 * GIB), 0))
+    _, ending = planning.plan_here(gpu_attempt(), tmp_path / "sources.json")
+    assert ending
+    assert ending.outcome is Outcome.BAD_PLAN
+    assert ending.message.startswith("model.dtype: bfloat16 cannot be generated with on Tesla-T4")
+
+
 def test_what_the_model_cannot_have_ends_the_attempt(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
     attempt = gpu_attempt(gpus_per_node=4, parallelism={"tensor_parallel": 4})
     _, ending = planning.plan_here(attempt, tmp_path / "sources.json")

@@ -87,6 +87,13 @@ def test_gpus_are_limits_with_toleration_shared_memory_and_affinity() -> None:
     ]
 
 
+def test_amd_labels_its_nodes_under_another_key() -> None:
+    pod = pod_spec(gpusPerNode=1, resourceName="amd.com/gpu", device__product="AMD_Instinct_MI300X_OAM")
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = required["nodeSelectorTerms"][0]["matchExpressions"]
+    assert expression["key"] == "amd.com/gpu.product-name"
+
+
 def test_affinity_of_the_template_and_product_must_both_hold() -> None:
     zones = [{"key": "zone", "operator": "In", "values": [name]} for name in ("a", "b")]
     preferred = [{"weight": 1, "preference": {"matchExpressions": [zones[0]]}}]

@@ -165,11 +165,11 @@ def test_the_largest_plan_that_parses_becomes_a_status() -> None:
 
 
 def test_a_thousand_jobs_are_planned_in_seconds() -> None:
-    """The figure that counts is a millisecond or so a job; the bound only notices another order of magnitude."""
+    """Some milliseconds of this thread a job; the bound only notices another order of magnitude."""
     specs = [changed(PLANNED, {"trainer.max_completion_length": 256 + number}) for number in range(1000)]
-    began = time.perf_counter()
+    began = time.thread_time()
     decisions = [decide(Observation(rl_job(spec)), START, SETTINGS) for spec in specs]
-    seconds = time.perf_counter() - began
+    seconds = time.thread_time() - began
     assert all(decision.status.memory.plan for decision in decisions)
     assert seconds < 30, f"{seconds:.1f} s"
 

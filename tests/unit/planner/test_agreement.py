@@ -80,3 +80,41 @@ def test_the_shape_in_the_spec_counts_more_than_the_name() -> None:
     assert shape is not None
     (message,) = disagreements(job(trainer={"max_completion_length": 300}), shape)
     assert "max_position_embeddings 300" in message
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "words"),
+    [
+        (
+            "Qwen/Qwen2.5-7B",
+            ["q_porj", "v_proj"],
+            "q_porj: the model has no module q_porj; did you mean q_proj?; there are q_proj, k_proj",
+        ),
+        ("Qwen/Qwen2.5-7B", ["c_attn"], "no module c_attn; there are q_proj, k_proj, v_proj, o_proj, gate_proj, up_"),
+        (
+            "Qwen/Qwen2.5-7B",
+            ["self_atn.q_proj"],
+            "self_atn.q_proj: the model has no module self_atn; did you mean self_",
+        ),
+        (
+            "mistralai/Mixtral-8x7B-v0.1",
+            ["gate_proj"],
+            "there are q_proj, k_proj, v_proj, o_proj, w1, w2, w3, gate, or leave it out",
+        ),
+        ("google/gemma-2b", ["qkv_proj"], "down_proj, or leave it out for all linear layers"),
+    ],
+)
+def test_modules_that_adapters_would_pass_over(model: str, names: list[str], words: str) -> None:
+    (message,) = said(model, lora={"target_modules": names})
+    assert message.startswith("lora.target_modules: ")
+    assert words in message
+
+
+def test_modules_that_there_are() -> None:
+    assert said(lora={}) == []
+    assert said(lora={"target_modules": ["q_proj", "mlp.down_proj", "model.layers.3.self_attn.o_proj"]}) == []
+    assert said("mistralai/Mixtral-8x7B-v0.1", lora={"target_modules": ["q_proj", "w1", "experts.w2", "gate"]}) == []
+    assert said("Qwen/Qwen3-30B-A3B", lora={"target_modules": ["gate_proj"]}) == []
+    unverified = shape_of_config({"model_type": "gpt_neox", "hidden_size": 64, "num_hidden_layers": 2,
+                                  "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99})  # fmt: skip
+    assert disagreements(job(lora={"target_modules": ["query_key_value"]}), unverified) == []

@@ -30,6 +30,7 @@ from colocated_runtime.planner.devices import GIB, MIB, hardware_of
         ("NVIDIA-H100-80GB-HBM3-SHARED", 79.1, 989),
         ("NVIDIA-GH200-480GB", 94.5, 989),
         ("NVIDIA-A10G-24GB", 22.0, 70),
+        ("Tesla-T4", 14.5, 65),
     ],
 )
 def test_a_product_by_its_label(label: str, gibibytes: float, teraflops: float) -> None:

@@ -188,6 +188,35 @@ def test_a_reference_model_is_a_second_copy_unless_adapters_are_trained() -> Non
     assert "referenceWeights" not in items(plan(job(small)), Phase.SCORE)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "bytes_per_parameter", "of_the_embedding"),
+    [
+        ("adamw_torch_fused", 4, 4), ("adamw_8bit", 2.03, 8), ("paged_adamw_8bit", 2.03, 8),
+        ("paged_adamw_32bit", 8, 8),
+        ("adamw_torch_8bit", 2.03, 2.03), ("lion_32bit", 4, 4), ("ademamix", 12, 12), ("rmsprop", 2, 2), ("sgd", 0, 0),
+    ],
+)  # fmt: skip
+def test_states_of_each_optimizer(optimizer: str, bytes_per_parameter: float, of_the_embedding: float) -> None:
+    """Those of bitsandbytes are float32 unless 8 bits, and of the embedding always."""
+    made = plan(job("Qwen/Qwen2.5-7B", trainer={"optim": optimizer}, memory={"offload": "none"}))
+    embedding = QWEN2_5_7B.vocab_size * QWEN2_5_7B.hidden_size
+    wanted = (QWEN2_5_7B.parameters - embedding) * bytes_per_parameter + embedding * of_the_embedding
+    assert items(made, Phase.TRAIN)["optimizerStates"] == pytest.approx(wanted, rel=0.01)
+
+
+def test_adapters_of_experts_by_the_names_of_their_modules() -> None:
+    fields: dict[str, Any] = {"gpusPerNode": 4, "parallelism": {"tensorParallel": 4}}
+
+    def adapters(*names: str) -> int:
+        made = plan(job("Qwen/Qwen3-30B-A3B", lora={"target_modules": [*names]}, **fields))
+        return items(made, Phase.TRAIN)["gradients"]
+
+    experts = adapters("gate_proj", "up_proj", "down_proj")
+    assert experts > 10 * adapters("q_proj", "k_proj", "v_proj", "o_proj") > 0
+    everything = adapters("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "gate")
+    assert everything == adapters("all-linear")
+
+
 def test_memory_that_others_hold_counts() -> None:
     spec = job("Qwen/Qwen2.5-1.5B")
     hardware = hardware_of(spec)

@@ -7,6 +7,7 @@ from colocated_operator.desired import AttemptPlan
 from colocated_operator.desired.merge import merged
 from colocated_operator.desired.volumes import Mounts, mounts
 from colocated_runtime.contract import names
+from colocated_runtime.contract.devices import product_label
 from colocated_runtime.contract.grace import LAUNCHER_SECONDS
 
 USER = 10001
@@ -137,8 +138,7 @@ def _on_product(plan: AttemptPlan, affinity: Mapping[str, Any]) -> dict[str, Any
 
     Of the terms one is enough, so the product goes into each of them.
     """
-    vendor = plan.spec.resource_name.partition("/")[0]
-    expression = {"key": f"{vendor}/gpu.product", "operator": "In", "values": [plan.spec.device.product]}
+    expression = {"key": product_label(plan.spec.resource_name), "operator": "In", "values": [plan.spec.device.product]}
     nodes = affinity.get("nodeAffinity") or {}
     required = nodes.get(REQUIRED) or {}
     terms = [

@@ -76,11 +76,12 @@ def _not_in_groups(made: Batches) -> str:
     divisors = [size for size in range(2, batch + 1) if batch % size == 0]
     below = max((size for size in divisors if size <= made.num_generations), default=None)
     above = min((size for size in divisors if size >= made.num_generations), default=None)
-    use = " or ".join(str(size) for size in (below, above) if size)
+    sizes = " or ".join(str(size) for size in (below, above) if size)
+    use = f"num_generations {sizes}, or another batch size" if sizes else "a batch of at least two completions"
     return (
         f"trainer.num_generations: {made.num_generations} does not divide the generation batch {batch} ="
         f" per_device_train_batch_size {made.per_device} x {ranks} rank{'s' if ranks > 1 else ''} x"
-        f" steps_per_generation {made.steps_per_generation}; use num_generations {use}, or another batch size"
+        f" steps_per_generation {made.steps_per_generation}; use {use}"
     )
 
 

@@ -144,7 +144,8 @@ class Device(Contract):
         default=None, description="Follows from resourceName unless said; cpu without GPUs."
     )
     product: Name | None = Field(
-        default=None, description="Value of the node label <vendor>/gpu.product; becomes node affinity."
+        default=None,
+        description="Value of the node label nvidia.com/gpu.product (amd.com/gpu.product-name); becomes node affinity.",
     )
     memory: Quantity | None = Field(default=None, description="Memory of one device, e.g. 80Gi, for planning.")
 

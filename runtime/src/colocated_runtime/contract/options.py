@@ -76,6 +76,25 @@ OWNED: dict[str, str] = {
 }
 """Options that another field of the spec, or the worker itself, decides; and what to do instead."""
 
+_PROMPTS = (
+    "prompts are not cut; take rows with long ones out of the dataset, and set vllm_max_model_length to the longest"
+    " prompt + max_completion_length"
+)
+GONE: dict[str, str] = {
+    "max_prompt_length": _PROMPTS,
+    "evaluation_strategy": "set evaluation.everySteps",
+    "vllm_max_model_len": "set vllm_max_model_length",
+    "vllm_guided_decoding_regex": "set generation_kwargs: {structured_outputs: {regex: …}}",
+    "vllm_device": _ENGINE,
+    "vllm_dtype": _DTYPE,
+    "vllm_enable_prefix_caching": _ENGINE,
+    "vllm_init_kwargs": _ENGINE,
+    "use_liger_loss": "leave it out; the loss is fused anyway",
+    "warmup_ratio": "set warmup_steps; below 1 it is a share of all steps",
+    "no_cuda": "set device.backend, or gpusPerNode to 0",
+}
+"""Options of earlier TRL and transformers, and what to do instead; none of them is an option today."""
+
 MINIMUM: dict[str, int] = {
     "num_generations": 2,
     "max_completion_length": 1,
@@ -170,6 +189,7 @@ def _option(entry: Mapping[str, Any]) -> Option:
 def _unknown(name: str, algorithm: str, known: Collection[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else "leave it out, or set runtime.image to one with a TRL that has it"
+    hint = GONE.get(name, hint)
     return f"trainer.{name}: no option of TRL's {CONFIGS[algorithm]}; {hint}"
 
 

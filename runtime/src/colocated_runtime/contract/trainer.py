@@ -32,6 +32,35 @@ SAMPLING_KEYS = {
 }
 """Keys of trainer.generation_kwargs that are not the user's."""
 
+
+def _each(package: str, *names: str) -> dict[str, str]:
+    return dict.fromkeys(names, package)
+
+
+OPTIMIZER_PACKAGES = {
+    **_each(
+        "bitsandbytes",
+        "adamw_8bit", "adamw_bnb_8bit", "paged_adamw_32bit", "paged_adamw_8bit", "ademamix", "ademamix_8bit",
+        "paged_ademamix_32bit", "paged_ademamix_8bit", "lion_32bit", "lion_8bit", "paged_lion_32bit", "paged_lion_8bit",
+        "rmsprop_bnb", "rmsprop_bnb_8bit", "rmsprop_bnb_32bit",
+    ),
+    **_each("torchao", "adamw_torch_4bit", "adamw_torch_8bit"),
+    **_each(
+        "galore-torch",
+        "galore_adamw", "galore_adamw_8bit", "galore_adafactor", "galore_adamw_layerwise",
+        "galore_adamw_8bit_layerwise", "galore_adafactor_layerwise",
+    ),
+    **_each("apollo-torch", "apollo_adamw", "apollo_adamw_layerwise"),
+    **_each("schedulefree", "schedule_free_radam", "schedule_free_adamw", "schedule_free_sgd"),
+    **_each("lomo-optim", "lomo", "adalomo"),
+    "grokadamw": "grokadamw",
+    "stable_adamw": "torch-optimi",
+    "adamw_anyprecision": "torchdistx",
+    "adamw_torch_xla": "torch_xla",
+    "adamw_torch_npu_fused": "torch_npu",
+}  # fmt: skip
+"""What transformers imports for values of trainer.optim, none of which the operator's image has."""
+
 LONGEST = 10_000_000
 """Tokens: beyond what any model takes."""
 
@@ -68,6 +97,8 @@ def refusals(spec: JobSpec) -> Iterator[str]:
         return
     known = options.options(algorithm)
     values = {name: option.default for name, option in known.items()} | dict(trainer)
+    if spec.runtime.image is None:
+        yield from _optimizer(trainer)
     yield from _keys(trainer)
     yield from _sizes(spec)
     yield from _ranges(trainer)
@@ -75,6 +106,17 @@ def refusals(spec: JobSpec) -> Iterator[str]:
     yield from _reference(spec, values)
     if algorithm == "grpo":
         yield from _importance_sampling(values)
+
+
+def _optimizer(trainer: Options) -> Iterator[str]:
+    """Another image may have the package."""
+    optimizer = str(trainer.get("optim"))
+    package = OPTIMIZER_PACKAGES.get(optimizer)
+    if package:
+        yield (
+            f"trainer.optim: {optimizer} needs {package}, which the operator's image has not; set runtime.image to one"
+            " that has it, or use adamw_torch_fused, with memory.offload: optimizer where memory is short"
+        )
 
 
 def _sizes(spec: JobSpec) -> Iterator[str]:

@@ -28,14 +28,19 @@ def quantity_text(value: Any) -> str:
 
 def quantity_bytes(quantity: str) -> int:
     """A quantity as a whole number, rounded down. Raise ValueError if it is none."""
+    return int(quantity_value(quantity))
+
+
+def quantity_value(quantity: str) -> Fraction:
+    """A quantity as a number, exact. Raise ValueError if it is none."""
     match = QUANTITY_PATTERN.fullmatch(quantity)
     if not match:
         raise ValueError(f"{quantity!r} is no quantity; write e.g. 16Gi, 500m or 4")
     number, unit = match.groups()
     if unit in BINARY:
-        return int(Fraction(number) * (1 << BINARY[unit]))
+        return Fraction(number) * (1 << BINARY[unit])
     exponent = DECIMAL[unit] if unit in DECIMAL else int(unit[1:] if unit else 0)
-    return int(Fraction(number) * Fraction(10) ** max(-30, min(exponent, 30)))  # 1e999999999 would take minutes
+    return Fraction(number) * Fraction(10) ** max(-30, min(exponent, 30))  # 1e999999999 would take minutes
 
 
 def port(text: str) -> int:

@@ -10,6 +10,7 @@ import structlog
 from colocated_runtime import host_memory
 from colocated_runtime.contract import uris
 from colocated_runtime.contract.attempt import Attempt
+from colocated_runtime.contract.devices import wrong_dtype
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.plan import Plan
@@ -42,7 +43,8 @@ def plan_here(attempt: Attempt, sources_file: Path) -> tuple[Plan | None, Ending
         if shape is None or hardware is None:
             log.info("no memory plan of its own: model or device is not known", plan_of_the_operator=bool(attempt.plan))
             return attempt.plan, None
-        found = disagreements(spec, shape)
+        assert spec.model is not None
+        found = [*disagreements(spec, shape), *wrong_dtype(spec.model.dtype, hardware.product)]
         if found:
             return attempt.plan, Ending(Outcome.BAD_PLAN, "; ".join(found))
         rewards = _reward_shapes(spec, sources_file)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from colocated_runtime.planner.features import Checkpointing
 from colocated_runtime.planner.items import Item, gib
 from colocated_runtime.planner.shapes import Shape
+from colocated_runtime.planner.states import adapted
 from colocated_runtime.planner.workload import Workload
 
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768
@@ -139,7 +140,10 @@ def adapted_experts(job: Workload) -> int:
     """PEFT adds the product of the adapters to a layer's experts, whatever tokens pass them: a copy of all of them."""
     shape = job.shape
     experts = 3 * shape.num_experts * shape.moe_intermediate_size * shape.hidden_size
-    return experts * job.dtype_bytes if job.lora and job.lora.target_modules == ["all-linear"] else 0
+    if job.lora is None or not shape.num_experts:
+        return 0
+    of_experts = any(weight.name.startswith("experts.") for weight in adapted(shape, job.lora.target_modules))
+    return experts * job.dtype_bytes if of_experts else 0
 
 
 def _kept_layers(checkpointing: Checkpointing, layers: int) -> tuple[int, int]:

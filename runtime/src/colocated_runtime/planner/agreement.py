@@ -1,5 +1,6 @@
 """Where a job and its model do not go together, on whatever device: vLLM would say it in the pod. Pure."""
 
+import difflib
 from collections.abc import Iterator
 
 from colocated_runtime.contract.job import JobSpec
@@ -9,7 +10,20 @@ from colocated_runtime.planner.shapes import Shape
 
 def disagreements(spec: JobSpec, shape: Shape) -> list[str]:
     """One message for each field of `spec` that a model of `shape` cannot have; empty where it can run."""
-    return [*_quantization(spec, shape), *_tensor_parallel(spec, shape), *_lengths(spec, shape)]
+    return [
+        *_quantization(spec, shape),
+        *_tensor_parallel(spec, shape),
+        *_lengths(spec, shape),
+        *_adapters(spec, shape),
+    ]
+
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
+OF_EXPERTS = {"mixtral": ("w1", "w2", "w3", "gate"), "qwen3_moe": (*FEED_FORWARD, "gate")}
+"""What PEFT takes for the tensors that experts share, and the router (peft/utils/transformers_weight_conversion.py)."""
+AROUND = ("model", "layers", "self_attn", "mlp", "experts", "embed_tokens", "language_model")
+"""What may stand before them in a longer name."""
 
 
 def _quantization(spec: JobSpec, shape: Shape) -> Iterator[str]:
@@ -44,3 +58,21 @@ def _lengths(spec: JobSpec, shape: Shape) -> Iterator[str]:
             f"trainer.max_completion_length: {completion} leaves no room for a prompt in the model's"
             f" max_position_embeddings {limit}; use at most {limit} less the longest prompt"
         )
+
+
+def _adapters(spec: JobSpec, shape: Shape) -> Iterator[str]:
+    """PEFT adapts what matches and passes over the rest, unless nothing does."""
+    if spec.lora is None or not shape.verified or spec.lora.target_modules == ["all-linear"]:
+        return
+    modules = (*ATTENTION, *OF_EXPERTS.get(shape.family, FEED_FORWARD))
+    for name in spec.lora.target_modules:
+        *before, last = name.split(".")
+        odd = [part for part in before if part not in (*AROUND, *modules) and not part.isdecimal()]
+        wrong = odd[0] if odd else last if last not in (*modules, "embed_tokens", "lm_head") else None
+        if wrong is not None:
+            near = difflib.get_close_matches(wrong, (*modules, *AROUND) if odd else modules, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield (
+                f"lora.target_modules: {name}: the model has no module {wrong}{hint}; there are {', '.join(modules)},"
+                " or leave it out for all linear layers"
+            )

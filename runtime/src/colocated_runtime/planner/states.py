@@ -21,6 +21,13 @@ ALLOCATION_STEP = 2 * MIB
 
 OUTER = ("embed_tokens", "lm_head")
 """What PEFT's all-linear leaves out."""
+EXPERTS = {
+    **dict.fromkeys(("gate_proj", "up_proj", "w1", "w3", "gate_up_proj"), "experts.gate_up_proj"),
+    **dict.fromkeys(("down_proj", "w2"), "experts.down_proj"),
+    "gate": "router",
+}
+"""What PEFT adapts of experts that share a tensor, by the names of their modules
+(peft/utils/transformers_weight_conversion.py)."""
 LORA_BYTES = 4
 """PEFT keeps adapters in float32 beside 16-bit weights (autocast_adapter_dtype)."""
 MASTER_BYTES = 4
@@ -79,9 +86,13 @@ def adapter_parameters(shape: Shape, rank: int, targets: list[str]) -> int:
 
 def adapted(shape: Shape, targets: list[str]) -> list[Weight]:
     """The matrices that PEFT's `target_modules` name."""
-    names = {name.rpartition(".")[2] for name in targets}
+    names = {EXPERTS.get(name, name) if shape.num_experts else name for name in _last(targets)}
     matrices = [weight for weight in shape.weights if weight.columns > 1 and weight.name not in OUTER]
     return [weight for weight in matrices if targets == ["all-linear"] or weight.name in names]
+
+
+def _last(targets: list[str]) -> set[str]:
+    return {name.rpartition(".")[2] for name in targets}
 
 
 @functools.lru_cache(maxsize=256)
@@ -119,6 +130,9 @@ def _unsharded(job: Workload) -> States:
     optimizer = (
         int(one * job.optimizer.states) if job.optimizer.state_bytes is None else math.ceil(trainable * per_parameter)
     )
+    more = 0 if job.lora or job.optimizer.embedding_bytes is None else job.optimizer.embedding_bytes - per_parameter
+    embedding = shape.vocab_size * shape.hidden_size
+    optimizer += math.ceil(embedding * more)
     copies = "adapters" if job.lora else "parameters"
     return States(
         weights=Item(
@@ -133,7 +147,14 @@ def _unsharded(job: Workload) -> States:
         buckets=Item("gradientBuckets", one, lambda: "DistributedDataParallel's copy of the gradients")
         if job.world_size > 1 and not job.pieces
         else None,
-        optimizer=Item("optimizerStates", optimizer, lambda: f"{billions(trainable)} {copies} x {per_parameter:g} B"),
+        optimizer=Item(
+            "optimizerStates",
+            optimizer,
+            lambda: (
+                f"{billions(trainable)} {copies} x {per_parameter:g} B"
+                + (f" + the embedding's {billions(embedding)} x {more:g} B" if more else "")
+            ),
+        ),
         temporary=int(one * job.optimizer.temporary),
         trainable=trainable,
     )

@@ -47,6 +47,8 @@ class Optimizer:
     """Copies of all parameters at the peak of a step."""
     state_bytes: float | None = None
     """Bytes of state for each parameter where they do not follow the parameter's type."""
+    embedding_bytes: float | None = None
+    """The same for those of the embedding, where they are others."""
 
     def bytes_per_parameter(self, parameter_bytes: int) -> float:
         """State of one parameter."""
@@ -58,15 +60,32 @@ OPTIMIZERS: dict[str, Optimizer] = {
     "adamw_torch_fused": ADAMW,
     # Measured: the unfused step needed 37 GiB more for 7.6 B parameters, three copies.
     "adamw_torch": Optimizer(states=2, temporary=3),
-    "adamw_8bit": Optimizer(states=0, state_bytes=2.03),
-    "adamw_bnb_8bit": Optimizer(states=0, state_bytes=2.03),
     "adamw_torch_8bit": Optimizer(states=0, state_bytes=2.03),
     "adamw_torch_4bit": Optimizer(states=0, state_bytes=1.06),
-    "lion_8bit": Optimizer(states=0, state_bytes=1.02),
     "sgd": Optimizer(states=0),
+    "adagrad": Optimizer(states=1, temporary=2),
+    "rmsprop": Optimizer(states=1, temporary=1),
     "adafactor": Optimizer(states=0, state_bytes=0.01),
+    "adalomo": Optimizer(states=0, state_bytes=0.01),
+    "lomo": Optimizer(states=0),
+    "schedule_free_sgd": Optimizer(states=1),
+    **dict.fromkeys(("grokadamw", "stable_adamw", "adamw_anyprecision"), Optimizer(states=3)),
+    # bitsandbytes keeps 32-bit states in float32 whatever the weights are, and those of the embedding always.
+    **dict.fromkeys(
+        ("adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"), Optimizer(0, state_bytes=2.03, embedding_bytes=8)
+    ),
+    **dict.fromkeys(("ademamix_8bit", "paged_ademamix_8bit"), Optimizer(0, state_bytes=3.05, embedding_bytes=12)),
+    **dict.fromkeys(
+        ("lion_8bit", "paged_lion_8bit", "rmsprop_bnb_8bit"), Optimizer(0, state_bytes=1.02, embedding_bytes=4)
+    ),
+    "paged_adamw_32bit": Optimizer(0, state_bytes=8),
+    **dict.fromkeys(("ademamix", "paged_ademamix_32bit"), Optimizer(0, state_bytes=12)),
+    **dict.fromkeys(
+        ("lion_32bit", "paged_lion_32bit", "rmsprop_bnb", "rmsprop_bnb_32bit"), Optimizer(0, state_bytes=4)
+    ),
 }
-"""Others are planned as AdamW. 8 bits: one byte for each of two states, and a float for each block of 256 values."""
+"""Others are planned as AdamW. 8 bits: one byte for each state, and a float for each block of 256 values. Paged states
+may leave the device under pressure: planned as if they stayed."""
 
 
 @dataclass(frozen=True)
