@@ -1,5 +1,8 @@
 """GRPO of an adapter, with the base model as reference (beta > 0)."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from colocated_runtime.contract.outcome import Outcome
@@ -39,3 +42,16 @@ def test_the_adapter_on_its_base_gives_them_too(run, greedy, tmp_path):
     AutoTokenizer.from_pretrained(run.directory / "model").save_pretrained(tmp_path)
     _, after = run.completions(held_out=True)
     assert greedy(tmp_path, run.records[-1]["prompts"], 12) == after
+
+
+def test_each_sync_merges_each_adapter_once(make_workplace):
+    """Three times more in all: for the names and the first checksums, and for the final model."""
+    place = make_workplace()
+    script = str(Path(__file__).with_name("counted_merges.py"))
+    spec = place.spec(lora={"r": 4}, evaluation=None, trainer={"max_steps": 2})
+    run = place.run(spec, script=script, torchrun=False)
+    assert run.exit_code == 0, run.output[-3000:]
+    adapters = 2 * 7  # layers, matrices of each
+    total, syncs = re.findall(r"merged (\d+) in syncs (.*)", run.output)[0]
+    assert syncs == str([adapters, adapters])
+    assert int(total) == (2 + 3) * adapters

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch.distributed.tensor import DTensor
 
 from colocated_runtime.worker.errors import UserError
 
@@ -17,11 +18,16 @@ def policy_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Name and tensor of every weight, module by module. The trainer's own tensors, or merged copies under LoRA.
 
     Merging into copies leaves the trainer's base weights untouched: merged in place and subtracted again, they
-    would drift by the rounding of every step.
+    would drift by the rounding of every step. Weights without an adapter are given as well, each time: an engine that
+    has slept has lost them, and handing them over costs far less than the merging. vLLM's own adapters would spare
+    both, but compute W x + B (A x) in the sampler, where the exported model has W + B A, and in every decode step.
+
+    Where ranks share the parameters out (FSDP2), each is gathered when its turn comes, never all of them: a
+    collective, every rank must go through all weights.
     """
     if not hasattr(model, "peft_config"):
         for name, parameter in model.named_parameters():
-            yield name, parameter.detach()
+            yield name, gathered(parameter.detach())
         return
     base = model.get_base_model()
     for name, parameter in base.named_parameters():
@@ -31,14 +37,19 @@ def policy_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             layer = base.get_submodule(name.removesuffix(f"{BASE}.weight"))
             yield name.replace(BASE, ""), _merged(layer, parameter)
         else:
-            yield name.replace(BASE, ""), parameter.detach()
+            yield name.replace(BASE, ""), gathered(parameter.detach())
+
+
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` in full, on every rank."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 @torch.no_grad()
 def _merged(layer: Any, weight: torch.Tensor) -> torch.Tensor:
-    merged = weight.float()
+    merged = gathered(weight.detach()).float()
     for adapter in layer.active_adapters:
-        merged = merged + layer.get_delta_weight(adapter).float()
+        merged = merged + gathered(layer.get_delta_weight(adapter)).float()
     return merged.to(weight.dtype)
 
 
