@@ -37,6 +37,23 @@ def test_the_namespace_of_the_command_line_is_that_of_a_job_without_one(tmp_path
         read(write(tmp_path, HEAD + "spec: {}"), namespace="A b")
 
 
+def test_the_items_of_a_list_are_its_objects(tmp_path: Path) -> None:
+    text = """
+kind: List
+apiVersion: v1
+items:
+- {apiVersion: rl.colocated.dev/v1alpha1, kind: ColocatedRLJob, metadata: {name: job}, spec: {nodes: 2}, status: {}}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: code}, data: {mine.py: 'x = 1'}}
+"""
+    document = read(write(tmp_path, text))
+    assert (document.name, document.spec.nodes, document.config_maps) == ("job", 2, {"code": {"mine.py": "x = 1"}})
+    assert read(write(tmp_path, text.replace("kind: List", "kind: ColocatedRLJobList"))).name == "job"
+    with pytest.raises(Mistakes, match="holds int where a Kubernetes object should be"):
+        read(write(tmp_path, "kind: List\nitems: [1]"))
+    with pytest.raises(Mistakes, match="holds no ColocatedRLJob; there are: no objects"):
+        read(write(tmp_path, "kind: List\nitems: []"))
+
+
 def test_one_of_several(tmp_path: Path) -> None:
     path = write(tmp_path, f"{HEAD}spec: {{}}\n---\n{HEAD.replace('job}', 'other}')}spec: {{nodes: 3}}\n")
     assert read(path, "other").spec.nodes == 3
@@ -68,7 +85,12 @@ def test_one_of_several(tmp_path: Path) -> None:
         (HEAD + "spec: {nodes: 0}", "spec.nodes: input should be greater than or equal to 1 (it is 0)"),
         (HEAD + "spec: {algorithm: ppo}", "spec.algorithm: input should be 'grpo' or 'rloo' (it is 'ppo')"),
         (HEAD + "spec: {model: {}}", "spec.model.source: missing"),
-        (HEAD + "spec: {resources: {limits: {memory: 16 gB}}}", "e.g. 16Gi"),
+        (HEAD + "spec: {resources: {limits: {memory: 16 gB}}}", "'16 gB' is no quantity; write 16Gi"),
+        (HEAD + "spec: {device: {memory: 139GB}}", "spec.device.memory: '139GB' is no quantity; write 139Gi"),
+        (
+            HEAD + "spec: {device: {memory: much}}",
+            "spec.device.memory: 'much' is no quantity; write e.g. 16Gi, 500m or",
+        ),
         (HEAD + "1: x", "1: no such field"),
         (HEAD + "spec: {nodes: 1, nodes: 2}", "is no YAML: nodes is there twice"),
         (HEAD + "spec: {nodes: 2001-99-99}", "is no YAML: month must be in 1..12"),

@@ -1,6 +1,7 @@
 """`colocated plan` and `colocated render` as a user types them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,15 @@ def test_without_a_device_well_known_ones_are_compared(tmp_path: Path) -> None:
     done = colocated("plan", job(tmp_path, large))
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.startswith("job: names no device")
-    verdicts = {line.split()[0]: " ".join(line.split()[3:]) for line in done.stdout.splitlines() if "NVIDIA-" in line}
+    verdicts = {line.split()[0]: " ".join(line.split()[2:]) for line in done.stdout.splitlines() if "NVIDIA-" in line}
     assert verdicts["NVIDIA-L4"].endswith("does not fit")
     assert verdicts["NVIDIA-H200"].endswith(" fits")
     smallest = next(product for product, verdict in verdicts.items() if not verdict.endswith("not fit"))
     assert f": colocated plan {tmp_path}/job.yaml --device-product {smallest}\n" in done.stdout
     assert colocated("plan", job(tmp_path, large), "--device-product", smallest).exit_code == 0
+    (least,) = re.findall(r"fits on GPUs of at least (\d+) GiB", done.stdout)
+    for size, code in ((int(least), 0), (int(least) - 1, 1)):
+        assert colocated("plan", job(tmp_path, large), "--device-memory", f"{size}Gi").exit_code == code
 
 
 def test_where_no_well_known_device_is_large_enough_the_largest_says_why(tmp_path: Path) -> None:
@@ -147,6 +151,8 @@ def test_a_config_json_that_cannot_be_planned(tmp_path: Path) -> None:
         ({"gpusPerNode": 1, "device.product": "GRID-A100D-20C"}, (), "is no product whose memory is known here; give"),
         (GPU, ("--device-memory", "80"), "error: --device-memory: 80 is 80 bytes, too few to mean it; write 80Gi"),
         (GPU, ("--device-memory", ""), "--device-memory: '' is no quantity"),
+        (GPU, ("--device-product", "H100"), "error: --device-product: H100 is not what nodes are labelled with"),
+        (GPU, ("--device-product", "MI300X"), "error: --device-product: MI300X is no product of nvidia.com"),
         (GPU | {"device.memory": 80}, (), "spec.device.memory: 80 is 80 bytes, too few to mean it; write 80Gi"),
         (GPU, ("--device-memory", "much"), "--device-memory: 'much' is no quantity"),
         (GPU | {"model.source": "hf://a/b"}, (), "give its config.json by --config, or the sizes as spec.model.shape"),

@@ -7,7 +7,8 @@ from rich.text import Text
 from colocated_operator.cli.plan_view import gib
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
-from colocated_runtime.planner.devices import hardware_of
+from colocated_runtime.planner.devices import Hardware, hardware_of
+from colocated_runtime.planner.least import needed_device
 from colocated_runtime.planner.plan import make_plan
 from colocated_runtime.planner.shapes import Shape
 
@@ -28,26 +29,31 @@ WELL_KNOWN = {
 
 def on_each_device(spec: JobSpec, shape: Shape) -> dict[str, Plan]:
     """The plan of `spec` on each well-known product of its backend."""
-    found = {}
-    for product in WELL_KNOWN[spec.backend]:
-        device = spec.device.model_copy(update={"product": product})
-        hardware = hardware_of(spec.model_copy(update={"device": device}))
-        assert hardware is not None
-        found[product] = make_plan(spec, shape, hardware)
-    return found
+    return {product: make_plan(spec, shape, _hardware(spec, product)) for product in WELL_KNOWN[spec.backend]}
 
 
-def devices_view(name: str, command: str, plans: dict[str, Plan]) -> RenderableType:
-    """A line a device, and the way to the whole plan: `command` lacks but the device."""
+def needed(spec: JobSpec, shape: Shape) -> int | None:
+    """GiB of the smallest GPU that would do, with the settings that take least; None where none would."""
+    return needed_device(spec, shape, _hardware(spec, WELL_KNOWN[spec.backend][0]))
+
+
+def _hardware(spec: JobSpec, product: str) -> Hardware:
+    device = spec.device.model_copy(update={"product": product})
+    hardware = hardware_of(spec.model_copy(update={"device": device}))
+    assert hardware is not None
+    return hardware
+
+
+def devices_view(name: str, command: str, plans: dict[str, Plan], least: int | None) -> RenderableType:
+    """A line a device, and the way to the whole plan: `command` lacks but the device. `least`: see `needed`."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("device")
-    for title in ("GiB", "needs GiB", "seconds a step"):
+    for title in ("GiB", "seconds a step"):
         table.add_column(title, justify="right")
     for product, plan in plans.items():
-        needed = max(phase.device_bytes for phase in plan.phases)
         fits = Text("fits", "green") if plan.fits else Text("does not fit", "red")
         seconds = f"{plan.step_seconds:.1f}" if plan.fits else ""
-        table.add_row(product, gib(plan.device_bytes), gib(needed), seconds, fits)
+        table.add_row(product, gib(plan.device_bytes), seconds, fits)
     smallest = next((product for product, plan in plans.items() if plan.fits), None)
     *_, largest = plans
     shown = plans[smallest or largest]
@@ -58,6 +64,7 @@ def devices_view(name: str, command: str, plans: dict[str, Plan]) -> RenderableT
         "",
         table,
         "",
+        *([Text(f"with the settings that take least it fits on GPUs of at least {least} GiB")] if least else []),
         *notes,
         Text(f"the whole plan of one: {command} --device-product {smallest or largest}", no_wrap=True),
         Text("of another GPU: --device-memory 80Gi; for good: spec.device", "dim"),

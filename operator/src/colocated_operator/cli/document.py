@@ -86,10 +86,18 @@ def _objects(path: Path) -> list[dict[str, Any]]:
         raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise Mistakes(f"{path}: is no YAML: {error}") from error
+    loaded = [item for entry in loaded for item in _items(entry)]
     for entry in loaded:
         if not isinstance(entry, dict):
             raise Mistakes(f"{path}: holds {type(entry).__name__} where a Kubernetes object should be")
     return loaded
+
+
+def _items(entry: Any) -> list[Any]:
+    """Of a list, such as `kubectl get -o yaml` writes, its objects; anything else alone."""
+    if isinstance(entry, dict) and str(entry.get("kind")).endswith("List") and isinstance(entry.get("items"), list):
+        return list(entry["items"])
+    return [entry]
 
 
 def _document(path: Path, job: dict[str, Any], config_maps: dict[str, dict[str, str]]) -> Document:

@@ -9,11 +9,12 @@ import typer
 import yaml
 from rich.console import Console
 
-from colocated_operator.cli.devices import devices_view, on_each_device
+from colocated_operator.cli.devices import devices_view, needed, on_each_device
 from colocated_operator.cli.document import Mistakes, read, told
 from colocated_operator.cli.model import refuse, warn
 from colocated_operator.cli.picture import picture
 from colocated_operator.cli.plan_view import plan_view
+from colocated_runtime.contract import devices
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.refusals import LEAST_DEVICE, no_size
@@ -73,7 +74,9 @@ def plan(
 def _show_devices(name: str, command: list[str], spec: JobSpec, shape: Shape) -> int:
     """Which well-known devices would do; the exit code. `command` lacks but the device."""
     plans = on_each_device(spec, shape)
-    Console().print(devices_view(name, shlex.join(command), plans), highlight=False, soft_wrap=True)
+    Console().print(
+        devices_view(name, shlex.join(command), plans, needed(spec, shape)), highlight=False, soft_wrap=True
+    )
     return 0 if any(made.fits for made in plans.values()) else DOES_NOT_FIT
 
 
@@ -104,7 +107,12 @@ def _on_device(spec: JobSpec, memory: str | None, product: str | None) -> JobSpe
         raise Mistakes(f"--device-memory: {wrong}")
     label = product.replace(" ", "-") if product else spec.device.product  # the driver's names have blanks
     device = spec.device.model_copy(update={"memory": said, "product": label})
-    return spec.model_copy(update={"device": device})
+    asked = spec.model_copy(update={"device": device})
+    if product:
+        found = [f"--device-{line.removeprefix('device.')}" for line in devices.refusals(asked)]
+        if found:
+            raise Mistakes(*found)
+    return asked
 
 
 def _hardware(file: Path, spec: JobSpec) -> Hardware:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, WithJsonSchema
 from colocated_runtime.contract.rules import QUANTITY
 
 QUANTITY_PATTERN = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+IN_BYTES = re.compile(r"(\d{1,8}(?:\.\d{1,8})?) ?([KMGT])i?B", re.IGNORECASE)
 DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
@@ -22,8 +23,14 @@ def quantity_text(value: Any) -> str:
         or len(text) > 32
         or not QUANTITY_PATTERN.fullmatch(text)
     ):
-        raise ValueError(f"{value!r} is no quantity; write e.g. 16Gi, 500m or 4")
+        raise ValueError(_no_quantity(value))
     return text
+
+
+def _no_quantity(value: Any) -> str:
+    """With the spelling that was meant, as far as it shows: 80 GB is 80Gi here, 80GiB too."""
+    meant = IN_BYTES.fullmatch(value) if isinstance(value, str) else None
+    return f"{value!r} is no quantity; write {f'{meant[1]}{meant[2].upper()}i' if meant else 'e.g. 16Gi, 500m or 4'}"
 
 
 def quantity_bytes(quantity: str) -> int:
@@ -35,7 +42,7 @@ def quantity_value(quantity: str) -> Fraction:
     """A quantity as a number, exact. Raise ValueError if it is none."""
     match = QUANTITY_PATTERN.fullmatch(quantity)
     if not match:
-        raise ValueError(f"{quantity!r} is no quantity; write e.g. 16Gi, 500m or 4")
+        raise ValueError(_no_quantity(quantity))
     number, unit = match.groups()
     if unit in BINARY:
         return Fraction(number) * (1 << BINARY[unit])

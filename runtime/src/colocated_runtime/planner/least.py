@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from colocated_runtime.planner.devices import GIB
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.planner.devices import GIB, Hardware
 from colocated_runtime.planner.items import total
-from colocated_runtime.planner.search import Candidate, Given, search
-from colocated_runtime.planner.workload import Workload
+from colocated_runtime.planner.search import Candidate, Given, given, search
+from colocated_runtime.planner.shapes import Shape
+from colocated_runtime.planner.workload import Workload, workload
 
 LARGEST_DEVICE = 1 << 20
 """GiB: no device is larger."""
@@ -42,6 +44,12 @@ def with_enough_host(job: Workload, own: Given) -> Workload | None:
     if limit is None or needed <= limit:
         return job
     return replace(job, hardware=replace(job.hardware, host_limit_bytes=-(-needed // GIB) * GIB))
+
+
+def needed_device(spec: JobSpec, shape: Shape, hardware: Hardware) -> int | None:
+    """GiB of the smallest device on which some setting that `spec` leaves open fits, whatever the pod's memory."""
+    job = workload(spec, shape, hardware, None)
+    return least_device(without_host_limit(job), given(spec, shape))
 
 
 def least_device(job: Workload, own: Given) -> int | None:

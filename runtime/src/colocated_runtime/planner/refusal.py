@@ -185,9 +185,11 @@ def _more_devices(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]
             wider = spec.model_copy(update={"gpus_per_node": devices, "parallelism": parallel})
             hardware = replace(job.hardware, devices_per_node=devices)
             try:
-                yield workload(wider, job.shape, hardware, job.lengths), _devices_words(devices, ranks, job)
+                made = workload(wider, job.shape, hardware, job.lengths)
             except ValueError:  # the batch is not to be divided so
                 break
+            made = replace(made, reward_shapes=job.reward_shapes, unknown_rewards=job.unknown_rewards)
+            yield made, _devices_words(devices, ranks, job)
         devices *= 2
 
 
