@@ -28,7 +28,9 @@ BUSY_SECONDS = 2.0
 """Between passes while pods report."""
 BUSY = ("Starting", "Running", "Restarting", "Suspending")
 IDLE_SECONDS = 60.0
-LONGEST_BACKOFF_SECONDS = 60.0
+LONGEST_BACKOFF_SECONDS = 10.0
+"""As long as the watches' own (`handlers.Endless`): where the API server was away and nothing has changed meanwhile,
+they go on where they were and wake nobody."""
 LONGEST_CREATE_PAUSE_SECONDS = 30.0
 NO_EVENT = (400, 403, 409, 422)
 """Refusals of an Event that end no pass: it was posted before, the namespace ends, an edited status made it invalid."""

@@ -138,3 +138,25 @@ async def test_only_the_api_servers_errors_are_counted_as_such(monkeypatch: pyte
             await asyncio.wait_for(driver.run(), 0.1)
         assert api_errors() - before == counted
     assert driver.failures == 2
+
+
+async def test_after_a_long_outage_a_job_is_soon_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No watch wakes it where nothing has changed: its own pauses are all that it comes back by."""
+    driver, _ = await new_operator(cluster_with())
+    waits: list[float] = []
+
+    async def pass_by(waiting: Any, seconds: float | None) -> None:
+        waiting.close()
+        waits.append(seconds or 0.0)
+        raise TimeoutError
+
+    async def away() -> float | None:
+        if sum(waits) < 120:
+            raise KubeError(503, "the API server is away")
+        return None
+
+    monkeypatch.setattr(asyncio, "wait_for", pass_by)
+    monkeypatch.setattr(driver, "one_pass", away)
+    await driver.run()
+    assert 5 <= max(waits) <= 10
+    assert waits[1] <= 1
