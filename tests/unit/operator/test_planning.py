@@ -136,6 +136,36 @@ def test_what_has_run_is_not_stopped_by_a_prediction() -> None:
     assert plan_of(life).fits, "the plan of the attempt before stays"
 
 
+def test_after_the_device_was_full_the_next_plan_takes_less() -> None:
+    """Each time, and until no plan is left that fits."""
+    life = Life(changed(PLANNED, {"device.memory": "8Gi", "restart": {"maxRestarts": 100, "backoffSeconds": 0}}))
+    plans, headroom = [], []
+    for attempt in range(1, 20):
+        made = [action for action in life.one_pass().actions if isinstance(action, CreateAttempt)]
+        headroom += [create.plan.spec.memory.headroom for create in made]
+        if attempt not in life.children:
+            break
+        plans.append(plan_of(life))
+        life.one_pass()
+        life.ends(attempt, Outcome.DEVICE_OUT_OF_MEMORY, step=3)
+        life.one_pass()
+    assert len(plans) > 2
+    assert all(plan.fits for plan in plans)
+    assert headroom[:3] == [0.05, 0.1, 0.15]
+    assert plans[0].budget_bytes > plans[1].budget_bytes > plans[2].budget_bytes
+    failed = life.condition("Failed")
+    assert failed["reason"] == "DeviceOutOfMemory"
+    assert failed["message"].startswith("DeviceOutOfMemory; and no smaller plan is left: ")
+
+
+def test_the_users_own_settings_stay_after_the_device_was_full() -> None:
+    life = Life(changed(PLANNED, {"memory": {"policy": "Manual"}, "restart.backoffSeconds": 0}))
+    life.passes(2)
+    life.ends(1, Outcome.DEVICE_OUT_OF_MEMORY)
+    made = [action for _ in range(3) for action in life.one_pass().actions if isinstance(action, CreateAttempt)]
+    assert [create.plan.spec.memory.headroom for create in made] == [0.05]
+
+
 def test_a_refusal_of_the_launcher_ends_the_job() -> None:
     life = Life(PLANNED)
     life.passes(2)

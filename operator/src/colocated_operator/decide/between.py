@@ -51,7 +51,8 @@ def _next_attempt(s: Situation) -> Decision:
     if obstacle and obstacle.kind == "Invalid" and obstacle.generation == job.generation:
         return refused(s.observation, s.status, s.now, obstacle.reason, obstacle.message)
     tried = obstacle is not None and obstacle.generation == job.generation
-    memory = planning.before_attempt(s.spec, s.status, tried=tried)
+    spec = planning.with_room(s.spec, s.status.restarts)
+    memory = planning.before_attempt(spec, s.status, tried=tried)
     if isinstance(memory, planning.Refusal):
         return refused(s.observation, with_plan(s.status, memory.plan), s.now, memory.reason, memory.message)
     plan = AttemptPlan(
@@ -60,7 +61,7 @@ def _next_attempt(s: Situation) -> Decision:
         uid=job.uid,
         generation=job.generation,
         labels=job.labels,
-        spec=s.spec,
+        spec=spec,
         settings=s.settings,
         attempt=s.attempt + 1,
         restart_count=s.status.restart_count,

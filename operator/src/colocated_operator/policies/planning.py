@@ -1,5 +1,6 @@
 """The memory plan before any pod: where the spec tells enough of model and device."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -7,13 +8,17 @@ import structlog
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.plan import Plan
-from colocated_runtime.contract.status import JobStatus
+from colocated_runtime.contract.status import JobStatus, RestartStatus
 from colocated_runtime.planner.agreement import disagreements
 from colocated_runtime.planner.devices import hardware_of
 from colocated_runtime.planner.plan import make_plan
 from colocated_runtime.planner.shapes import shape_of
 
 log = structlog.get_logger()
+
+ROOM = 0.05
+"""Share of the device that the plan leaves free, in addition, for each attempt that ran out of the device's memory."""
+MOST_HEADROOM = 0.85
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,19 @@ class Refusal:
     reason: str
     message: str
     plan: Plan | None = None
+
+
+def with_room(spec: JobSpec, restarts: Sequence[RestartStatus]) -> JobSpec:
+    """`spec` as the next attempt gets it: where attempts have run out of device memory its plan takes less of it.
+
+    Under Manual the settings are the user's.
+    """
+    times = sum(entry.outcome == Outcome.DEVICE_OUT_OF_MEMORY for entry in restarts)
+    if not times or spec.memory.policy == "Manual":
+        return spec
+    headroom = max(spec.memory.headroom, min(MOST_HEADROOM, spec.memory.headroom + ROOM * times))
+    memory = spec.memory.model_copy(update={"headroom": round(headroom, 2)})
+    return spec.model_copy(update={"memory": memory})
 
 
 def before_attempt(spec: JobSpec, status: JobStatus, *, tried: bool) -> Plan | Refusal | None:
@@ -41,6 +59,9 @@ def before_attempt(spec: JobSpec, status: JobStatus, *, tried: bool) -> Plan | R
         return Refusal(Outcome.BAD_PLAN.value, "; ".join(f"spec.{line}" for line in found))
     if plan is None or plan.fits:
         return plan
+    if status.restarts and status.restarts[-1].outcome == Outcome.DEVICE_OUT_OF_MEMORY:
+        said = f"{status.restarts[-1].message}; and no smaller plan is left: {plan.refusal}"
+        return Refusal(Outcome.DEVICE_OUT_OF_MEMORY.value, said, plan)
     # What has run before is not stopped by a prediction.
     return None if status.attempt else Refusal(Outcome.BAD_PLAN.value, plan.refusal, plan)
 
