@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +59,19 @@ def volume_failure(error: BaseException, volume: Path) -> str:
     if error.errno == errno.ENOENT and path.is_relative_to(volume / names.HUB):
         return ""  # a download that lacks a file is a mistake in the spec
     return f"checkpoint.storage: {VOLUME_ERRORS[error.errno]}: {error}" if path.is_relative_to(volume) else ""
+
+
+STATE_VOLUME_FULL = "the pod's state volume is full: its node's disk, or the pod's ephemeral-storage, is used up"
+LEAST_BYTES = 1 << 16
+"""What the ranks' files take, at least."""
+
+
+def state_volume_failure(state: Path) -> str:
+    """Whether the pod's own volume, which holds the directory `state`, is full; empty if it is not."""
+    try:
+        return STATE_VOLUME_FULL if shutil.disk_usage(state).free < LEAST_BYTES else ""
+    except OSError:
+        return ""
 
 
 def replace_text(path: Path, text: str, *, durable: bool = False) -> None:

@@ -38,7 +38,8 @@ def running(s: Situation, child: ChildJob) -> Decision:
     else:
         facts |= conditions.reconciling("PodsPending")
     if started:
-        facts["Running"] = Fact("True", "Training", f"attempt {s.attempt}")
+        said = next((f": {report.message}" for report in reports if report.message), "")
+        facts["Running"] = Fact("True", "Training", f"attempt {s.attempt}{said}")
     elif obstacle:
         facts["Running"] = Fact("False", obstacle.reason, obstacle.message)
     else:

@@ -52,6 +52,8 @@ class Facts:
     memory_peak: int | None = None
     """The most that the container has used; None if not known."""
     own_worker: bool = True
+    state_volume: str = ""
+    """What is wrong with the pod's state volume: the ranks could not tell there how they ended."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ def _by_traces(facts: Facts) -> Ending:
         message += f", the device's memory ran out in phase {_last_phase(facts)}"
     if facts.failed_log or trace:
         message += f": {(trace or facts.failed_log).splitlines()[-1][:500]}"
+    if facts.state_volume:
+        message += f"; {facts.state_volume}"
     lost = outcome in DOUBTFUL and _lost_peer(facts.failed_log[-LAST_LINES:])
     return Ending(outcome, message, shell_code(code), facts.failed_rank, trace, secondary=lost)
 
@@ -163,6 +167,8 @@ def _traced_outcome(facts: Facts, code: int) -> Outcome:
     end = facts.failed_log[-LAST_LINES:]
     if any(text.lower() in end.lower() for text in DEVICE_FULL):
         return Outcome.DEVICE_OUT_OF_MEMORY
+    if facts.state_volume:
+        return Outcome.TRANSIENT
     if code > 0 and any(text in (end or facts.torchrun_log[-LAST_LINES:]) for text in RENDEZVOUS):
         return Outcome.TRANSIENT
     return Outcome.CRASH

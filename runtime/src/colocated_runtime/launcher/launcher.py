@@ -16,7 +16,7 @@ import structlog
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report, Stage
-from colocated_runtime.files import volume_failure
+from colocated_runtime.files import state_volume_failure, volume_failure
 from colocated_runtime.launcher import finish, planning
 from colocated_runtime.launcher.classify import Ending, classify
 from colocated_runtime.launcher.environment import Environment
@@ -75,6 +75,8 @@ class Launcher:
             log.exception("launcher failed")
             if volume := volume_failure(error, self._paths.storage):
                 return Ending(Outcome.TRANSIENT, volume)
+            if isinstance(error, OSError) and (volume := state_volume_failure(self._paths.state)):
+                return Ending(Outcome.TRANSIENT, f"{volume}: {error}")
             return Ending(Outcome.CRASH, f"launcher: {error!r}", traceback=traceback.format_exc()[-4000:])
         if ending.secondary and len(self._attempt.hosts) > 1:
             await asyncio.sleep(CAUSE_FIRST_SECONDS)

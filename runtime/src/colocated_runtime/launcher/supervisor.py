@@ -14,7 +14,8 @@ import structlog
 from colocated_runtime import host_memory
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.report import Pressure, Report, Stage
-from colocated_runtime.launcher import classify, logs, processes, ranks, watch
+from colocated_runtime.files import state_volume_failure
+from colocated_runtime.launcher import classify, logs, processes, ranks, stacks, watch
 from colocated_runtime.launcher.classify import Facts
 from colocated_runtime.launcher.environment import Environment
 from colocated_runtime.launcher.patience import within
@@ -34,8 +35,10 @@ STACK_SECONDS = 2.0
 """Time for the ranks to write their stacks."""
 UNKILLABLE = -int(signal.SIGKILL)
 """Exit code of a torchrun that does not die of SIGKILL."""
+DUMP_BYTES = 64_000
+"""Of what a rank writes of its threads, the main one at the end."""
 STACK_BYTES = 4000
-"""Of each rank's stacks: the end, where the main thread stands."""
+"""Of each rank's main thread: some 30 calls."""
 
 log = structlog.get_logger()
 
@@ -116,11 +119,14 @@ class Supervisor:
         stage = self._stage(silent=not states)
         if stage is not self._report.stage:
             log.info(stage.value)
+        volume = state_volume_failure(self._paths.state)
+        if volume and volume != self._report.message:
+            log.error(volume)
         merged = watch.merge(self._report, states, now)
         changes = {
             "stage": stage,
             "pressure": self._pressure.events,
-            "message": "",
+            "message": volume,
             "checkpoint_error": merged.checkpoint_error or watch.slow_save(states, now, self._slow_save_seconds),
         }
         self._report = merged.model_copy(update=changes)
@@ -166,12 +172,14 @@ class Supervisor:
             return
         self._hung = self._watchdog.complaint(states, self._report.stage, now)
         if self._hung:
+            if self._report.message:  # the ranks may come on, but cannot say so
+                self._hung += f"; {self._report.message}"
             log.error("hung", message=self._hung)
             self._stacks = await self._dump_stacks([state.rank for state in states], [state.pid for state in states])
             await end_all(process)
 
     async def _dump_stacks(self, own: list[int], pids: list[int]) -> str:
-        """Have each rank write its threads' stacks to its log (faulthandler, SIGUSR1) and return what came.
+        """Have each rank write its threads' stacks to its log (faulthandler, SIGUSR1) and return the main threads'.
 
         The handler needs no interpreter: it answers also while the user's code holds Python's lock. A stopped process
         is waken, to the very instruction at which it stopped.
@@ -189,11 +197,12 @@ class Supervisor:
         silence: dict[int, str] = {}
         said = await within(
             STORAGE_SECONDS,
-            lambda: {rank: logs.end_of(files[rank], STACK_BYTES, size) for rank, size in sizes.items()},
+            lambda: {rank: logs.end_of(files[rank], DUMP_BYTES, size) for rank, size in sizes.items()},
             silence,
         )
         return "\n".join(
-            f"rank {rank}{processes.NOTABLE.get(states.get(pid, ''), '')}:\n{said.get(rank) or '(no answer)'}"
+            f"rank {rank}{processes.NOTABLE.get(states.get(pid, ''), '')}:\n"
+            f"{stacks.main_thread(said.get(rank, ''), STACK_BYTES)}"
             for rank, pid in zip(own, pids, strict=True)
         )
 
@@ -220,6 +229,7 @@ class Supervisor:
             oom_kills=host.oom_kills - self._oom_kills_before if host else 0,
             memory_limit=host.limit if host else None,
             memory_peak=host.peak if host else None,
+            state_volume=self._report.message,
             own_worker=self._own_worker,
         )
 
