@@ -38,6 +38,11 @@ ADAMW, ADAMW_STATES = ("adamw_torch", "adamw_torch_fused"), 2
 TORCH_CANNOT_WRITE = ("PytorchStreamWriter", "unexpected pos", "Parent directory", "open file failed")
 """Words of the RuntimeErrors that torch.save raises where a volume is full, read-only or gone."""
 
+# Where there are several ranks accelerate numbers the CPU, too, and torch.load knows no "cpu:0".
+torch.serialization.register_package(
+    0, lambda storage: None, lambda storage, device: storage if device.startswith("cpu:") else None
+)
+
 Saver = Callable[[int, OSError | None, float], None]
 """Called on every rank after a save: the step, the error of a rank that could not write, and how many seconds it took.
 """
