@@ -53,13 +53,15 @@ SHAPES = {
 
 
 def case(
-    model: str, tokens: int, utilization: float, *, micro: int = 8, checkpointing: bool = True, **more: Any
-) -> dict[str, Any]:
-    """64 completions a step."""
+    model: str, tokens: int, utilization: float, *, micro: int = 8, checkpointing: bool = True, beta: float = 0.0,
+    **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """64 completions a step; with `beta`, a reference model, and a reward model of the policy's size."""
     trainer = {
         "max_steps": STEPS, "num_generations": 8, "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": 64 // micro, "max_completion_length": tokens, "learning_rate": 1e-6,
         "gradient_checkpointing": checkpointing, "generation_kwargs": {"ignore_eos": True}, "seed": 3,
+        "beta": beta,
     }  # fmt: skip
     memory = {"gpuMemoryUtilization": utilization, "sleepLevel": 2, **more.pop("memory", {})}
     return {"model": model, "trainer": trainer, "memory": memory, **more}
@@ -76,16 +78,25 @@ CASES: dict[str, dict[str, Any]] = {
     "7b-2048-sleep": case("7b", 2048, 0.5),
     "7b-512-level-1": case("7b", 512, 0.5, memory={"sleepLevel": 1}),
     "7b-512-lora": case("7b", 512, 0.5, lora={"r": 16}),
+    "7b-512-reference-reward": case("7b", 512, 0.3, beta=0.04),
 }
+
+
+def scorer_of(model: str) -> str:
+    """The directory of a reward model as large."""
+    return f"{model}-reward"
 
 
 def spec(name: str, models: Path) -> dict[str, Any]:
     settings = dict(CASES[name])
     model = settings.pop("model")
+    scorer = (
+        {"model": f"file://{models / scorer_of(model)}"} if settings["trainer"]["beta"] else {"name": "exact_match"}
+    )
     return {
         "model": {"source": f"file://{models / model}", "dtype": "bfloat16"},
         "dataset": {"source": f"file://{models / 'prompts.jsonl'}", "conversational": False},
-        "rewards": [{"name": "exact_match"}],
+        "rewards": [scorer],
         "gpusPerNode": 1,
         "checkpoint": {"everySteps": 1000, "storage": {"emptyDir": {}}},
         **settings,
@@ -93,21 +104,27 @@ def spec(name: str, models: Path) -> dict[str, Any]:
 
 
 def write_inputs(models: Path, wanted: set[str]) -> None:
-    """Random models, and prompts of `PROMPT_TOKENS` bytes, each a token. In a process of its own: it uses the GPU."""
+    """Random models for the cases `wanted`, and prompts of `PROMPT_TOKENS` bytes, each a token.
+
+    In a process of its own: it uses the GPU.
+    """
     sys.path.insert(0, str(ROOT))
     import torch
     from tests.unit.worker import tiny_model
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2ForSequenceClassification
 
     models.mkdir(parents=True, exist_ok=True)
     rows = [{"prompt": f"{number:0{PROMPT_TOKENS}d}", "answer": "no"} for number in range(64)]
     (models / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for model in wanted:
+    scorers = {scorer_of(CASES[name]["model"]) for name in wanted if CASES[name]["trainer"]["beta"]}
+    for model in scorers | {CASES[name]["model"] for name in wanted}:
         if (models / model).exists():
             continue
-        config = Qwen2Config(**SHAPES[model], eos_token_id=2, bos_token_id=None, pad_token_id=0)
+        kind, more = (Qwen2ForSequenceClassification, {"num_labels": 1}) if model in scorers else (Qwen2ForCausalLM, {})
+        sizes = SHAPES[model.removesuffix(scorer_of(""))]
+        config = Qwen2Config(**sizes, **more, eos_token_id=2, bos_token_id=None, pad_token_id=0)
         with torch.device("cuda"):
-            Qwen2ForCausalLM(config).to(torch.bfloat16).save_pretrained(models / model)
+            kind(config).to(torch.bfloat16).save_pretrained(models / model)
         tiny_model.tokenizer().save_pretrained(models / model)
 
 
@@ -117,7 +134,8 @@ def planned(name: str, models: Path, device_bytes: int, product: str) -> Plan:
     hardware = hardware_of(job)
     assert hardware is not None
     shape = shape_of_config(SHAPES[CASES[name]["model"]])
-    return make_plan(job, shape, replace(hardware, device_bytes=device_bytes))
+    rewards = {reward.model: shape for reward in job.rewards if reward.model}
+    return make_plan(job, shape, replace(hardware, device_bytes=device_bytes), rewards=rewards)
 
 
 def measured(name: str, out: Path, models: Path) -> RankState | None:
@@ -205,9 +223,7 @@ def main() -> int:
 
         device = torch.cuda.get_device_properties(0)
         total, product = device.total_memory, device.name.replace(" ", "-")
-        writer = multiprocessing.get_context("spawn").Process(
-            target=write_inputs, args=(models, {CASES[name]["model"] for name in options.cases})
-        )
+        writer = multiprocessing.get_context("spawn").Process(target=write_inputs, args=(models, set(options.cases)))
         writer.start()
         writer.join()
     print("| case | rollout | sync | score | train | checkpoint | step s |\n|---|---|---|---|---|---|---|", flush=True)

@@ -104,7 +104,7 @@ def test_a_reward_model_that_moves_gives_the_same_scores(tmp_path, visits):
     chats = [[{"role": "user", "content": f"say {number}"}] for number in range(3)]
     answers = [[{"role": "assistant", "content": "yes" * number}] for number in range(1, 4)]
     scores = model(chats, answers)
-    resident = [model._score([model._text(chat, answer)])[0] for chat, answer in zip(chats, answers, strict=True)]
-    assert scores == pytest.approx(resident, abs=1e-5)
+    resident = model._score([model._text(chat, answer) for chat, answer in zip(chats, answers, strict=True)])
+    assert scores == resident
     assert len(set(scores)) == 3
     assert [visit.expired() for visit in visits] == [True]
