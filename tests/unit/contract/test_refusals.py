@@ -50,6 +50,12 @@ def test_an_option_of_earlier_versions_is_told_what_to_do_instead() -> None:
     assert not [name for algorithm in CONFIGS for name in GONE if name in options(algorithm)]
 
 
+def test_completions_have_an_end() -> None:
+    endless = changed(GOOD, {}) | {"trainer": {"num_generations": 8, "max_completion_length": None}}
+    (message,) = refusals(JobSpec.model_validate(endless))
+    assert message.startswith("trainer.max_completion_length: null sets no end")
+
+
 def test_a_batch_of_one_has_no_number_of_generations() -> None:
     (message,) = said(trainer__per_device_train_batch_size=1)
     assert message.endswith("= per_device_train_batch_size 1 x 1 rank x steps_per_generation 1; use a batch of at least"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.planner.jobs import SHORT, gib, job, plan
 
+from colocated_runtime.contract.job import Model
 from colocated_runtime.contract.plan import Plan, PlannedSettings
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.devices import GIB, hardware_of
@@ -362,6 +363,33 @@ def test_the_host_memory_that_some_setting_needs_is_named_and_not_that_of_the_on
     (limit,) = re.findall(r"Fits with resources\.limits\.memory: (\d+)Gi", made.refusal)
     assert limited(f"{limit}Gi", device=H100).fits
     assert not limited(f"{int(limit) - 1}Gi", device=H100).fits
+
+
+def test_a_host_shortage_is_named_alone_where_the_device_has_room() -> None:
+    """7 B on 80 GiB fits the device: settings that lack a little of both are no answer."""
+    made = limited("8Gi", device=H100)
+    assert made.refusal.startswith("Start: ")
+    assert made.refusal.count("missing") == 1
+    assert "Fits with resources.limits.memory: 32Gi." in made.refusal
+
+
+def test_what_does_not_fit_is_shown_with_the_settings_that_take_least() -> None:
+    shown = plan(job("Qwen/Qwen2.5-72B", device=H100)).settings
+    assert shown.gradient_checkpointing
+    assert shown.recompute == "full"
+
+
+def test_sixteen_bits_are_proposed_before_adapters() -> None:
+    wide = {"source": "hf://Qwen/Qwen2.5-3B", "dtype": "float32"}
+    made = plan(job(device={"memory": "32Gi"}).model_copy(update={"model": Model.model_validate(wide)}))
+    assert made.refusal.endswith("Fits with model.dtype: bfloat16.")
+
+
+def test_a_reward_model_counts_where_separate_devices_are_named() -> None:
+    rewards = [{"model": "hf://Qwen/Qwen2.5-32B"}]
+    made = plan(job("Qwen/Qwen2.5-7B", device=H100, rewards=rewards))
+    assert made.refusal.startswith("Score: ")
+    assert not said(made, "separate devices"), "beside the policy there is no room for it either"
 
 
 def test_what_device_and_host_lack_is_both_named() -> None:

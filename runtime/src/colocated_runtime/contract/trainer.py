@@ -125,6 +125,8 @@ def _sizes(spec: JobSpec) -> Iterator[str]:
         batches(trainer, spec.algorithm, spec.world_size)
     except ValueError as error:
         yield str(error)
+    if trainer.get("max_completion_length", 0) is None:
+        yield "trainer.max_completion_length: null sets no end, and memory is kept for the longest; give a number"
     completion = options.number(trainer, spec.algorithm, "max_completion_length")
     length = trainer.get("vllm_max_model_length")
     if length is not None and completion >= length:

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.cost import decode_seconds
-from colocated_runtime.planner.items import gib, total
+from colocated_runtime.planner.items import Item, gib, total
 from colocated_runtime.planner.phases import CONTEXT
 from colocated_runtime.planner.search import Candidate, Given, best, search
 
@@ -75,8 +76,7 @@ def _placement(chosen: Candidate) -> Iterator[str]:
 def _only_split(chosen: Candidate) -> Iterator[str]:
     """Trainer and engine would fit on devices of their own."""
     base, budget = chosen.made.fixed, chosen.budget
-    trainer = total(base.resident) + base.states.optimizer.bytes + base.states.gradients.bytes
-    trainer += chosen.made.activations.bytes + (base.states.buckets.bytes if base.states.buckets else 0)
+    trainer = max(_of_trainer(chosen.uses[phase].device) for phase in (Phase.SCORE, Phase.TRAIN, Phase.CHECKPOINT))
     engine = CONTEXT + base.engine.fixed + base.engine.sequence
     if trainer > budget or engine > budget:
         return
@@ -88,6 +88,11 @@ def _only_split(chosen: Candidate) -> Iterator[str]:
         f" each of {job.tensor_parallel} that generate, about {rollout + train:.1f} s a step on-policy, with"
         f" {job.world_size + job.tensor_parallel} devices instead of {job.world_size}. This operator does not do that."
     )
+
+
+def _of_trainer(items: list[Item]) -> int:
+    """Bytes without the engine's, and without what stays reserved only because nothing sleeps."""
+    return total([item for item in items if not item.name.startswith(("engine", "cudaGraphs", "allocatorReserve"))])
 
 
 def _other_tensor_parallel(chosen: Candidate, own: Given) -> Candidate | None:

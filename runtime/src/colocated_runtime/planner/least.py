@@ -9,7 +9,7 @@ from colocated_runtime.planner.search import Candidate, Given, given, search
 from colocated_runtime.planner.shapes import Shape
 from colocated_runtime.planner.workload import Workload, workload
 
-LARGEST_DEVICE = 1 << 20
+LARGEST_DEVICE = 300
 """GiB: no device is larger."""
 
 

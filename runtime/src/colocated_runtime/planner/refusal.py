@@ -7,12 +7,13 @@ other.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from colocated_runtime.contract.devices import wrong_dtype
 from colocated_runtime.contract.job import JobSpec, Lora
 from colocated_runtime.planner.devices import GIB
 from colocated_runtime.planner.items import Item, gib, total
 from colocated_runtime.planner.least import frugal, least_device, with_enough_host, without_host_limit
 from colocated_runtime.planner.search import Candidate, Given, best, exact_in_any_cut, largest_utilization, search
-from colocated_runtime.planner.workload import ADAMW, Workload, workload
+from colocated_runtime.planner.workload import ADAMW, BYTES, Workload, workload
 
 LARGEST_ITEMS = 4
 SHORTEST_COMPLETION = 64
@@ -48,7 +49,7 @@ def refusal(spec: JobSpec, chosen: Candidate, own: Given, near: Nearest | None) 
         return f"{missing}. {fits}{f', or on devices with {larger}' if larger else ''}."
     sharded = chosen.job.world_size > 1 and "zero3" not in chosen.job.features.sharding
     smaller = f"a smaller model{'; states are not sharded over the devices yet' if sharded else ''}"
-    use = f"devices with {larger}, or {smaller}" if larger else smaller
+    use = f"devices with {larger}, or {smaller}" if larger else f"{smaller}: no device is large enough"
     return f"{missing}. No setting of this job fits; use {use}."
 
 
@@ -164,6 +165,8 @@ def _other_jobs(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
             words += f" and vllm_max_model_length: {shorter.total}"
         yield replace(job, lengths=shorter, max_model_len=shorter.total), words
         completion //= 2
+    if job.dtype_bytes > BYTES["bfloat16"] and not any(wrong_dtype("bfloat16", job.hardware.product)):
+        yield replace(job, dtype_bytes=BYTES["bfloat16"]), "model.dtype: bfloat16"
     if job.lora is None:
         adapters = replace(job, lora=Lora(), reference=False)
         yield adapters, "lora: {r: 16}, training adapters instead of all weights"

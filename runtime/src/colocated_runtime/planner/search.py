@@ -94,13 +94,18 @@ class Candidate:
 
     @functools.cached_property
     def excess(self) -> int:
-        """By how much it fails; 0 or less if it fits."""
-        return max(*self.missing.values(), *self.host_missing.values(), self.cache_missing)
+        """By how much it fails on the device; 0 where it fits."""
+        return max(0, self.cache_missing, *self.missing.values())
+
+    @functools.cached_property
+    def host_excess(self) -> int:
+        """The same on the host."""
+        return max((0, *self.host_missing.values()))
 
     @property
     def fits(self) -> bool:
         """Whether every phase fits on device and host, and the engine can start."""
-        return self.excess <= 0
+        return not self.excess and not self.host_excess
 
     @functools.cached_property
     def seconds(self) -> Seconds:
@@ -155,15 +160,16 @@ def search(job: Workload, own: Given) -> list[Candidate]:
 
 
 def best(found: list[Candidate]) -> Candidate:
-    """Of those that fit and are about as fast as the fastest, the one with the most room while it trains; if none fits,
-    the one that fails by least.
+    """Of those that fit and are about as fast as the fastest, the one with the most room while it trains.
+
+    If none fits, the one that fails by least: on the device, for a pod's memory is easier to come by.
 
     Training is where lengths and pieces differ from the plan; the engine's share is taken once, and its cache is made
     as large as fits. Offload is for where it gains: it fills host memory instead.
     """
     fitting = [one for one in found if one.fits]
     if not fitting:
-        return min(found, key=lambda one: one.excess)
+        return min(found, key=lambda one: (one.excess, one.host_excess, one.made.activations.bytes))
     limit = ABOUT * min(one.seconds.step for one in fitting)
     alike = (one for one in fitting if one.seconds.step <= limit)
     return min(alike, key=lambda one: (one.offload != "none", one.missing[Phase.TRAIN]))

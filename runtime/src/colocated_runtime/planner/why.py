@@ -50,5 +50,7 @@ def _others(chosen: Candidate, found: list[Candidate]) -> str:
     words = (
         f"within {ABOUT - 1:.0%} of the fastest of {fitting} settings that fit, of {len(found)}, and of those the one"
         " with the most room while it trains"
+        if fitting > 1
+        else f"the only one of {len(found)} settings that fits"
     )
     return f"{', '.join(parts).capitalize()}: {words}."
