@@ -7,7 +7,12 @@ from colocated_operator.observe import Obstacle, controller
 from colocated_runtime.contract import names
 from colocated_runtime.contract.refusals import clash
 
-INVALID_CODES = (400, 422)
+INVALID_CODES = (400, 413, 422)
+FIELDS = {
+    "Job": " (see runtime.podTemplate, resources)",
+    "PersistentVolumeClaim": " (see checkpoint.storage.volumeClaimTemplate)",
+}
+"""Where the spec says what an object of a kind is to be."""
 
 
 class Attempts:
@@ -25,24 +30,25 @@ class Attempts:
             job = objects.job(plan)
         except ValueError as error:
             return Obstacle("Invalid", "JobRefused", str(error), plan.generation)
+        body = job
         try:
             if await self._made(job):  # an operator was killed before it could say so
                 return await self._owned(plan, job)
-            for body in (objects.config_map(plan), objects.service(plan), objects.volume_claim(plan)):
-                if body:
-                    await self._ensure(plan, body)
-            return await self._ensure(plan, job)
+            parts = (objects.config_map(plan), objects.service(plan), objects.volume_claim(plan))
+            for body in (*filter(None, parts), job):
+                made = await self._ensure(plan, body)
         except NameTakenError as error:
             return Obstacle("Waiting", "NameTaken", str(error), plan.generation)
         except KubeError as error:
-            return self._refusal(plan, error)
+            return self._refusal(plan, body["kind"], error)
+        return made
 
     async def _made(self, job: Body) -> bool:
         """Whether a Job of that name exists; where none does, its fields are checked. Raise KubeError."""
         try:
             await self._kube.create(job, dry_run=True)
         except KubeError as error:
-            if error.code != 409:
+            if not error.exists_already:
                 raise
             return True
         return False
@@ -51,15 +57,17 @@ class Attempts:
         try:
             return await self._kube.create(body)
         except KubeError as error:
-            if error.code != 409:
+            if not error.exists_already:
                 raise
         return await self._owned(plan, body)
 
     async def _owned(self, plan: AttemptPlan, body: Body) -> Body:
-        """The object that has `body`'s name already, if it is this job's."""
+        """The object that has `body`'s name already, if it is this job's. Raise KubeError where it has gone again."""
         meta = body["metadata"]
         found = await self._kube.get(body["kind"], meta["namespace"], meta["name"])
-        if found is None or controller(found, names.KIND) != plan.uid:
+        if found is None:
+            raise KubeError(409, f"{body['kind']} {meta['name']} already exists, and is gone")
+        if controller(found, names.KIND) != plan.uid:
             raise NameTakenError(f"a {body['kind']} named {meta['name']} exists that is not this job's; delete it")
         return found
 
@@ -78,26 +86,24 @@ class Attempts:
         return Obstacle("Waiting", "RewardsClash", clashing, plan.generation) if clashing else None
 
     async def _sources(self, plan: AttemptPlan) -> Obstacle | None:
-        for name in source_claims(plan.spec):
-            if await self._kube.get("PersistentVolumeClaim", plan.namespace, name) is None:
-                return self._absent(plan, "PersistentVolumeClaim", name, "a pvc:// source")
+        for claim, field in source_claims(plan.spec).items():
+            found = await self._kube.get("PersistentVolumeClaim", plan.namespace, claim)
+            if found is None:
+                return self._absent(plan, "PersistentVolumeClaim", claim, field)
+            if not _serves(found, plan.spec.nodes, "ReadWriteMany", "ReadOnlyMany"):
+                return _not_shared(plan, "SourceNotShared", f"{field}: claim {claim}", found, "or ReadOnlyMany ")
         return None
 
     async def _storage(self, plan: AttemptPlan) -> Obstacle | None:
-        claim, nodes = plan.spec.checkpoint.storage.claim, plan.spec.nodes
+        claim, field = plan.spec.checkpoint.storage.claim, "checkpoint.storage.claim"
         if claim is None:
             return None
         found = await self._kube.get("PersistentVolumeClaim", plan.namespace, claim)
         if found is None:
-            return self._absent(plan, "PersistentVolumeClaim", claim, "checkpoint.storage.claim")
-        modes = found["spec"].get("accessModes") or []
-        if nodes == 1 or "ReadWriteMany" in modes:
-            return None
-        message = (
-            f"checkpoint.storage.claim: {claim} is {', '.join(modes)}, which cannot serve nodes: {nodes};"
-            " use a ReadWriteMany claim"
-        )
-        return Obstacle("Invalid", "StorageNotShared", message, plan.generation)
+            return self._absent(plan, "PersistentVolumeClaim", claim, field)
+        if not _serves(found, plan.spec.nodes, "ReadWriteMany"):
+            return _not_shared(plan, "StorageNotShared", f"{field}: {claim}", found)
+        return None
 
     @staticmethod
     def _absent(plan: AttemptPlan, kind: str, name: str, field: str) -> Obstacle:
@@ -105,16 +111,33 @@ class Attempts:
         return Obstacle("Waiting", f"{kind}Missing", message, plan.generation)
 
     @staticmethod
-    def _refusal(plan: AttemptPlan, error: KubeError) -> Obstacle:
-        """A refused create: for good if the Job is invalid, else waiting for quota, a webhook, permissions."""
+    def _refusal(plan: AttemptPlan, kind: str, error: KubeError) -> Obstacle:
+        """A refused create: for good if the object is invalid, else waiting for quota, a webhook, permissions."""
         if error.code in INVALID_CODES:
-            message = f"the API server refuses the Job (see runtime.podTemplate, resources): {error.message}"
-            return Obstacle("Invalid", "JobRefused", message, plan.generation)
+            message = f"the API server refuses the {kind}{FIELDS.get(kind, '')}: {error.message}"
+            return Obstacle("Invalid", f"{kind}Refused", message, plan.generation)
         if error.code == 403:
             return Obstacle("Waiting", "CreateForbidden", error.message, plan.generation)
         if error.code == 500 and "webhook" in error.message:
             return Obstacle("Waiting", "WebhookFailed", error.message, plan.generation)
         raise error
+
+
+def _serves(claim: Body, nodes: int, *shared: str) -> bool:
+    """Whether pods on so many nodes can mount the claim; `shared` are the access modes for several."""
+    return nodes == 1 or any(mode in shared for mode in _modes(claim))
+
+
+def _modes(claim: Body) -> list[str]:
+    return claim["spec"].get("accessModes") or []
+
+
+def _not_shared(plan: AttemptPlan, reason: str, what: str, claim: Body, other: str = "") -> Obstacle:
+    message = (
+        f"{what} is {', '.join(_modes(claim))}, which cannot serve nodes: {plan.spec.nodes};"
+        f" use a ReadWriteMany {other}claim"
+    )
+    return Obstacle("Invalid", reason, message, plan.generation)
 
 
 class NameTakenError(Exception):

@@ -32,8 +32,8 @@ LONGEST_BACKOFF_SECONDS = 10.0
 """As long as the watches' own (`handlers.Endless`): where the API server was away and nothing has changed meanwhile,
 they go on where they were and wake nobody."""
 LONGEST_CREATE_PAUSE_SECONDS = 30.0
-NO_EVENT = (400, 403, 409, 422)
-"""Refusals of an Event that end no pass: it was posted before, the namespace ends, an edited status made it invalid."""
+NO_EVENT = (400, 403, 422)
+"""Refusals of an Event that end no pass: the namespace ends, an edited status made it invalid."""
 SILENT_AFTER = timedelta(seconds=10)
 LOOK_AGAIN_SECONDS = 60.0
 """Between look-ups of a job whose pods do not answer."""
@@ -250,7 +250,7 @@ class Driver:
         try:
             await self.world.kube.create(body(event, observation.job))
         except KubeError as error:
-            if error.code not in NO_EVENT:
+            if error.code not in NO_EVENT and not error.exists_already:
                 raise
 
     def _tell(self, error: KubeError) -> None:

@@ -34,13 +34,19 @@ Body = dict[str, Any]
 
 
 class KubeError(Exception):
-    """The API server refused, or did not answer (code 0)."""
+    """The API server refused, or did not answer (code 0). `reason` is its own word, such as AlreadyExists."""
 
-    def __init__(self, code: int, message: str, retry_after: float | None = None) -> None:
+    def __init__(self, code: int, message: str, retry_after: float | None = None, reason: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.retry_after = retry_after
+        self.reason = reason
+
+    @property
+    def exists_already(self) -> bool:
+        """Whether the name is taken; other conflicts (a quota that another write changed) pass when tried again."""
+        return self.code == 409 and self.reason == "AlreadyExists"
 
 
 class Kube:
@@ -128,7 +134,8 @@ def _path(kind: str, namespace: str | None) -> str:
 
 def _kube_error(status: int, data: bytes, retry_after: str | None) -> KubeError:
     try:
-        message = str(json.loads(data)["message"])
-    except (ValueError, TypeError, KeyError):
-        message = data[:200].decode(errors="replace")
-    return KubeError(status, message, float(retry_after) if retry_after and retry_after.isdigit() else None)
+        told = json.loads(data)
+        message, reason = str(told["message"]), str(told.get("reason") or "")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        message, reason = data[:200].decode(errors="replace"), ""
+    return KubeError(status, message, float(retry_after) if retry_after and retry_after.isdigit() else None, reason)

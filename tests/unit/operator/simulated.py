@@ -290,7 +290,7 @@ class Client:
     def _create(self, body: Body, dry_run: bool) -> Body:
         kind, name = body["kind"], body["metadata"]["name"]
         if (kind, name) in self.cluster.objects:
-            raise KubeError(409, f"{name} already exists")
+            raise KubeError(409, f"{name} already exists", reason="AlreadyExists")
         if kind == "Job" and self.cluster.quota:
             raise KubeError(403, "exceeded quota")
         if dry_run:

@@ -56,10 +56,10 @@ def reward_config_maps(spec: JobSpec) -> list[str]:
     return sorted({reward.config_map for reward in spec.rewards if reward.config_map})
 
 
-def source_claims(spec: JobSpec) -> list[str]:
-    """Claims that pvc:// sources name."""
-    parsed = [uris.parse(source.uri) for source in named_sources(spec)]
-    return sorted({source.name for source in parsed if source.scheme == "pvc"})
+def source_claims(spec: JobSpec) -> dict[str, str]:
+    """Claims that pvc:// sources name, in order, each with a field that names it."""
+    parsed = [(uris.parse(source.uri), source.field) for source in named_sources(spec)]
+    return dict(sorted((source.name, field) for source, field in parsed if source.scheme == "pvc"))
 
 
 def _storage(plan: AttemptPlan) -> dict[str, Any]:
