@@ -45,6 +45,8 @@ def of_report(report: Report) -> View:
     events += [f"memory pressure: {event.message}" for event in report.pressure]
     if report.checkpoint_error:
         events.append(f"no checkpoint was written: {report.checkpoint_error}")
+    if report.slow_save:
+        events.append(f"slow checkpoint: {report.slow_save}")
     return View(
         stage=report.stage.value,
         activity=report.phase.value if report.stage in BUSY and report.phase not in (None, Phase.START) else "",

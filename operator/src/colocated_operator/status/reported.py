@@ -143,6 +143,9 @@ def report_facts(reports: Sequence[Report], now: datetime) -> dict[str, Fact]:
         )
     if first.checkpoint_error:
         facts["CheckpointReady"] = Fact("False", "SaveFailed", first.checkpoint_error)
+    elif first.slow_save:
+        over = first.stage is Stage.FINISHED
+        facts["CheckpointReady"] = Fact("False", "SaveFailed" if over else "SaveSlow", first.slow_save)
     elif too_short := shortage(first.throughput, first.grace_seconds):
         facts["CheckpointReady"] = Fact("False", "GracePeriodTooShort", too_short)
     elif first.checkpoints:

@@ -17,7 +17,6 @@ class Outcome(StrEnum):
     USER_ERROR = "UserError"
     TRANSIENT = "Transient"
     CRASH = "Crash"
-    IMAGE_ERROR = "ImageError"
     BAD_PLAN = "BadPlan"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
 
@@ -57,7 +56,6 @@ VERDICTS: dict[Outcome, Verdict] = {
     Outcome.USER_ERROR: Verdict(restart=False, counted=False),
     Outcome.TRANSIENT: Verdict(restart=True, counted=True),
     Outcome.CRASH: Verdict(restart=True, counted=True),
-    Outcome.IMAGE_ERROR: Verdict(restart=False, counted=False),
     Outcome.BAD_PLAN: Verdict(restart=False, counted=False),
     Outcome.DEADLINE_EXCEEDED: Verdict(restart=False, counted=False),
 }

@@ -144,6 +144,8 @@ class Report(Told):
     """How long the ranks may take to save and leave."""
     host_used_bytes: Count = 0
     """What the pod's container used when the report was updated; without page cache, which would make room."""
+    slow_save: str = ""
+    """Says that a save has been running for long; it may still succeed."""
     exit_code: int | None = None
     rank: int | None = None
     """The rank that ended the attempt, where one did."""

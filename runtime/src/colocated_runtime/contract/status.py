@@ -22,7 +22,7 @@ Time = Annotated[str, StringConstraints(max_length=40), AfterValidator(_is_time)
 """RFC 3339, UTC."""
 
 JobPhase = Literal[
-    "Pending", "Planning", "Starting", "Running", "Restarting", "Suspending", "Suspended", "Complete", "Failed"
+    "Pending", "Starting", "Running", "Restarting", "Suspending", "Suspended", "Complete", "Failed"
 ]  # fmt: skip
 
 

@@ -127,7 +127,7 @@ class Supervisor:
             "stage": stage,
             "pressure": self._pressure.events,
             "message": volume,
-            "checkpoint_error": merged.checkpoint_error or watch.slow_save(states, now, self._slow_save_seconds),
+            "slow_save": watch.slow_save(states, now, self._slow_save_seconds),
         }
         self._report = merged.model_copy(update=changes)
         self._publish(self._report)
