@@ -190,8 +190,10 @@ def cpu_engine(trainer: Any, sampling: Any, case: argparse.Namespace) -> Any:
     settings = EngineSettings(0.3, 0, PROMPT + longest(case), case.completions)
     return Engine(
         trainer.model, case.work / case.shape, settings=settings, sampling=sampling,
-        phases=Phases(sample=lambda: None, beat=lambda: None), stop=NoStop(), tensor_parallel=1, seed=3,
-        dtype="bfloat16", trust_remote_code=False,
+        phases=Phases(
+            sample=lambda: None, beat=lambda: None, handover=lambda what: nullcontext(SimpleNamespace(bytes=0))
+        ),
+        stop=NoStop(), tensor_parallel=1, seed=3, dtype="bfloat16", trust_remote_code=False,
     )  # fmt: skip
 
 
@@ -223,7 +225,7 @@ def build_ours(case: argparse.Namespace) -> Any:
     if tokens or recompute:
         settings = job.trainer._settings
         settings = StepSettings(settings.own_step, tokens or settings.tokens, recompute or settings.recompute)
-        job.trainer.set_up_step(settings, TokenBudget(settings.tokens, job.phases.pressure))
+        job.trainer.set_up_step(settings, TokenBudget(settings.tokens, job.phases.pressure), job.meter)
     if compiled:
         for layer in job.trainer.model.get_decoder().layers:
             layer.compile(dynamic=True)
@@ -242,12 +244,14 @@ def measure(case: argparse.Namespace, side: str) -> dict[str, Any]:
     import trl
     import vllm
 
-    from colocated_runtime.worker.phases import cuda_peak
+    from colocated_runtime.worker.phases import cuda_usage
 
     began = time.perf_counter()
     trainer = {"trl": build_trl, "ours": build_ours}[side](case)
     started = time.perf_counter() - began
-    clock = Stopwatch((lambda: None) if case.cpu else torch.cuda.synchronize, (lambda: 0) if case.cpu else cuda_peak)
+    clock = Stopwatch(
+        (lambda: None) if case.cpu else torch.cuda.synchronize, (lambda: 0) if case.cpu else lambda: cuda_usage().peak
+    )
     engine = trainer.vllm_generation
     ours = hasattr(engine, "_run")  # which calls no `LLM.generate`: it looks for a stop between engine steps
     tell_lengths(engine.llm, "enqueue" if ours else "generate", lengths(case.tokens))

@@ -24,6 +24,8 @@ from transformers import (  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer  # noqa: E402
 
 from colocated_runtime.planner.settings import StepSettings  # noqa: E402
+from colocated_runtime.worker.phases import Moved  # noqa: E402
+from colocated_runtime.worker.throughput import Meter  # noqa: E402
 from colocated_runtime.worker.trainers import TRAINERS, Collaborators  # noqa: E402
 
 torch.set_num_threads(1)  # of so little work, threads make more
@@ -144,10 +146,16 @@ class Phases:
 
     def __init__(self) -> None:
         self.pressed: list[str] = []
+        self.moved: list[tuple[str, int]] = []
 
     @contextmanager
     def __call__(self, phase):
         yield
+
+    @contextmanager
+    def handover(self, what):
+        yield (moved := Moved())
+        self.moved.append((what, moved.bytes))
 
     def pressure(self, message: str) -> None:
         self.pressed.append(message)
@@ -210,7 +218,12 @@ def build(
     if own:
         settings = StepSettings(own_step=True, tokens=tokens, recompute=recompute, offload=offload)
         collaborators = Collaborators(
-            phases=phases, store=None, make_engine=lambda model, sampling: engine(model), step=settings, on_saved=None
+            phases=phases,
+            store=None,
+            make_engine=lambda model, sampling: engine(model),
+            step=settings,
+            meter=Meter(phases),
+            on_saved=None,
         )
         trainer = TRAINERS[algorithm](collaborators=collaborators, **made)
     else:

@@ -9,7 +9,7 @@ import pytest
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.phase import Phase
 from colocated_runtime.worker.errors import RewardError, UserError, WeightsStale, classify, storage, words
-from colocated_runtime.worker.phases import Phases
+from colocated_runtime.worker.phases import Phases, no_device
 from colocated_runtime.worker.state import StateFile
 
 
@@ -52,7 +52,7 @@ def test_classify(error: Exception, steps_done: int, outcome: Outcome) -> None:
 
 def test_a_full_device_is_told_with_its_phase(tmp_path: Path) -> None:
     """The innermost one, also where a library wraps the error; what has been caught is forgotten."""
-    phases = Phases(StateFile(tmp_path / "rank-0.json", 0), lambda: 0)
+    phases = Phases(StateFile(tmp_path / "rank-0.json", 0), no_device)
     with suppress(RuntimeError), phases(Phase.TRAIN), phases(Phase.CHECKPOINT):
         raise RuntimeError("caught")
     cause, wrapped = OutOfMemoryError("tried to allocate 2 GiB"), RuntimeError("the engine died")

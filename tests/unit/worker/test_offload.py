@@ -120,10 +120,16 @@ def test_states_of_several_types_are_saved_and_come_back(tmp_path):
     first, second = torch.arange(64.0), torch.arange(64, dtype=torch.uint8)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
     optimizer.state[0] = {"exp_avg": first.clone(), "quantised": second.clone()}
-    states = OptimizerStates(lambda: optimizer, always=True)
+    phases = step_trainers.Phases()
+    states = OptimizerStates(lambda: optimizer, phases.handover, always=True)
     assert states.leave() == 2 * offload.ALIGNMENT
     torch.save(dict(optimizer.state[0]), tmp_path / "states.pt")
     states.come_back()
+    states.come_back()
+    assert phases.moved == [
+        ("optimizer states to the host", 2 * offload.ALIGNMENT),
+        ("optimizer states to the device", first.nbytes + second.nbytes),
+    ]
     for found in (torch.load(tmp_path / "states.pt"), optimizer.state[0]):
         assert torch.equal(found["exp_avg"], first)
         assert torch.equal(found["quantised"], second)

@@ -1,5 +1,7 @@
 """The device's memory changes hands: in which order, what is spared where it does not suffice, what is told."""
 
+from contextlib import contextmanager
+
 import pytest
 
 pytestmark = pytest.mark.torch
@@ -8,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from colocated_runtime.planner.settings import EngineSettings  # noqa: E402
 from colocated_runtime.worker import switch  # noqa: E402
+from colocated_runtime.worker.phases import Moved  # noqa: E402
 from colocated_runtime.worker.switch import GIB, Switch  # noqa: E402
 
 WEIGHTS, CACHE = 14 * GIB, 50 * GIB
@@ -18,7 +21,7 @@ class Device:
 
     def __init__(self, monkeypatch):
         self.trainer, self.cached, self.mapped, self.keeps = 20 * GIB, 0, {"weights", "kv_cache"}, 0
-        self.told, self.sampled = [], []
+        self.told, self.sampled, self.moved = [], [], []
         monkeypatch.setattr(switch, "free_bytes", self.free)
         monkeypatch.setattr(torch.cuda, "empty_cache", self.empty)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -39,6 +42,11 @@ class Device:
     def wake_up(self, tags):
         self.mapped.update(tags)
         self.free()
+
+    @contextmanager
+    def handover(self, what):
+        yield (moved := Moved())
+        self.moved.append((what, moved.bytes))
 
     def sample(self):
         self.sampled.append(self.free())
@@ -73,6 +81,18 @@ def test_with_room_nothing_is_spared(device):
         assert a_rollout(made, left_by_generation=GIB)
     assert device.told == []
     assert device.sampled, "the peak before the cache was emptied is the phase's own"
+
+
+def test_each_hand_over_tells_its_bytes(device):
+    made = device.switch()
+    made.sleep()
+    device.cached = 100 * GIB
+    device.moved.clear()
+    a_rollout(made, left_by_generation=GIB)
+    assert device.moved == [
+        ("empty the cache", 100 * GIB), ("wake weights", WEIGHTS), ("empty the cache", 0), ("wake kv_cache", CACHE),
+        ("empty the cache", GIB), ("sleep", WEIGHTS + CACHE),
+    ]  # fmt: skip
 
 
 def test_what_is_missing_is_spared_before_the_wake_up(device):

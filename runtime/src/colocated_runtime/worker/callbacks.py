@@ -9,6 +9,7 @@ from transformers import TrainerCallback
 
 from colocated_runtime.contract.report import Progress, Weights
 from colocated_runtime.worker.errors import STALE, WeightsStale
+from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.state import StateFile
 from colocated_runtime.worker.stopping import StopSignal
 
@@ -27,6 +28,8 @@ class Report(TrainerCallback):
         """`difference_limit` as in `judge`."""
         self.sync_again: Callable[[], None] = lambda: None
         """Has the next rollout begin with a sync; called once the engine's weights are in doubt."""
+        self.rates: Callable[[int], Mapping[str, float]] = lambda step: {}
+        """What is known of the speed since its last call, at that step; all ranks call it."""
         self._file = state
         self._limit = difference_limit
         self._in_doubt = False
@@ -41,6 +44,7 @@ class Report(TrainerCallback):
         self._began = self._logged = self._clock()
         self._first_step = state.global_step
         self._tokens = float(state.num_input_tokens_seen or 0)
+        self.rates(state.global_step)  # what came before is no part of a step
         self._file.update(progress=Progress(step=state.global_step, total_steps=state.max_steps))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -61,7 +65,7 @@ class Report(TrainerCallback):
             return  # transformers' closing summary
         changes: dict[str, Any] = {
             "metrics": metrics,
-            "throughput": self._file.state.throughput | self._throughput(metrics),
+            "throughput": {**self._file.state.throughput, **self._throughput(metrics), **self.rates(state.global_step)},
         }
         if DIFFERENCE in metrics:
             changes["weights"] = judge(metrics[DIFFERENCE], state.global_step, self._limit)
@@ -100,14 +104,21 @@ class Evaluate(TrainerCallback):
 
 
 class Boundary(TrainerCallback):
-    """Calls `remember()` at the end of each step, before anything else happens there."""
+    """Tells where each step begins and ends, before anything else happens there."""
 
-    def __init__(self) -> None:
+    def __init__(self, phases: Phases) -> None:
+        self._phases = phases
         self.remember: Callable[[], None] = lambda: None
+        """Has the state remembered that a checkpoint of the step that has just ended holds."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The trainer has looked at its data."""
+        self._phases.step_begins()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Have the state remembered that a checkpoint of this step holds."""
+        """The optimizer has stepped."""
         self.remember()
+        self._phases.step_ends(state.global_step)
 
 
 class Stop(TrainerCallback):

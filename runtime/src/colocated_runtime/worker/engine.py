@@ -23,7 +23,7 @@ from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.settings import EngineSettings
 from colocated_runtime.worker import checksums, ranks, rng
 from colocated_runtime.worker.errors import STALE, Stopped, UserError, WeightsStale
-from colocated_runtime.worker.phases import Phases
+from colocated_runtime.worker.phases import Moved, Phases
 from colocated_runtime.worker.stopping import StopSignal
 from colocated_runtime.worker.switch import Switch
 from colocated_runtime.worker.weights import policy_weights
@@ -165,9 +165,12 @@ class Engine:
     def _load(self) -> None:
         """Hand all weights over, in one call."""
         self._handed.clear()
-        self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": self._weights()})
-        if not torch.cuda.is_available():
-            self.llm.apply_model(_repack_heads)
+        with self._phases.handover("load weights") as moved:
+            self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": counted(self._weights(), moved)})
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()  # the checksums wait for it anyway
+            else:
+                self.llm.apply_model(_repack_heads)
         self._trained = checksums.of_trained(self._model)
         self.llm.reset_prefix_cache()
 
@@ -308,6 +311,13 @@ def refuse_untested(version: str) -> None:
             f"runtime.image: it has vLLM {version}; tested are {' and '.join(TESTED)}. Set {INSIST}=1 in runtime.env to"
             " try it all the same"
         )
+
+
+def counted(weights: Iterator[tuple[str, torch.Tensor]], moved: Moved) -> Iterator[tuple[str, torch.Tensor]]:
+    """`weights`, and how many bytes of them have been taken."""
+    for name, tensor in weights:
+        moved.bytes += tensor.nbytes
+        yield name, tensor
 
 
 def _repack_heads(model: torch.nn.Module) -> None:

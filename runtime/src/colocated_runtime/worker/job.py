@@ -10,6 +10,7 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoConfig, AutoTokenizer
 
+from colocated_runtime.contract import names
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.grace import LEAVING
 from colocated_runtime.contract.job import JobSpec
@@ -24,6 +25,7 @@ from colocated_runtime.contract.report import (
     Weights,
     first_and_newest,
 )
+from colocated_runtime.files import replace_text
 from colocated_runtime.planner.settings import EngineSettings, StepSettings, engine_settings, step_settings
 from colocated_runtime.worker import callbacks, checks, config, ranks
 from colocated_runtime.worker.checkpoints import MODEL, CheckpointStore
@@ -33,11 +35,14 @@ from colocated_runtime.worker.environment import Paths
 from colocated_runtime.worker.errors import Stopped, UserError
 from colocated_runtime.worker.evaluation import Evaluator
 from colocated_runtime.worker.export import export_model
-from colocated_runtime.worker.phases import Phases, cuda_limit, cuda_peak, no_device
+from colocated_runtime.worker.phases import Phases, cuda_limit, cuda_usage, no_device
+from colocated_runtime.worker.picture import picture
 from colocated_runtime.worker.rewards import build_rewards
 from colocated_runtime.worker.sources import Sources
 from colocated_runtime.worker.state import StateFile
 from colocated_runtime.worker.stopping import StopSignal
+from colocated_runtime.worker.throughput import Meter, Work, work_of
+from colocated_runtime.worker.trace import Trace
 from colocated_runtime.worker.trainers import TRAINERS, Collaborators
 from colocated_runtime.worker.weights import refuse_uncovered
 
@@ -58,8 +63,12 @@ class Job:
         self.sources = Sources(paths.sources_file)
         self.model_path = self.sources.local(self.spec.model.source, "model.source", self.spec.model.revision)
         self.directory = paths.storage / attempt.directory
+        self.logs = self.directory / names.log_directory(attempt.attempt)
+        rank = state.state.rank
+        trace = Trace(self.logs / f"rank-{rank}.trace.json", rank, lambda error: self._cannot_write(f"trace: {error}"))
         on_cpu = self.spec.backend == "cpu"
-        self.phases = Phases(state, no_device, 0) if on_cpu else Phases(state, cuda_peak, cuda_limit())
+        self.phases = Phases(state, *((no_device, 0) if on_cpu else (cuda_usage, cuda_limit())), trace)
+        self.meter = Meter(self.phases, None if on_cpu else self._work())
         self.store = CheckpointStore(self.directory, attempt.attempt, self.spec.checkpoint.keep)
         self._load_data()
         self._build()
@@ -88,7 +97,7 @@ class Job:
         report = callbacks.Report(self.state, difference_limit=self._difference_limit(args))
         self.signal = StopSignal(self.paths.stop_file, device)
         self.stop = callbacks.Stop(self.signal)
-        boundary = callbacks.Boundary()
+        boundary = callbacks.Boundary(self.phases)
         self.skip_epochs = callbacks.SkipEpochs()
         every = spec.evaluation.every_steps if spec.evaluation else 0
         self.trainer = TRAINERS[spec.algorithm](
@@ -97,6 +106,7 @@ class Job:
                 store=self.store,
                 make_engine=functools.partial(self._make_engine, settings, args.seed),
                 step=step,
+                meter=self.meter,
                 on_saved=self._saved,
             ),
             model=str(self.model_path),
@@ -116,6 +126,7 @@ class Job:
         self.skip_epochs.skip = self.trainer.skip_epochs
         boundary.remember = self.trainer.remember
         report.sync_again = self.trainer.sync_again
+        report.rates = lambda step: self.meter.rates(step, functools.partial(ranks.total, device=device))
         self.evaluator = Evaluator(self.trainer, self.eval_rows, self.phases) if self.eval_rows is not None else None
 
     def _settings(self, args: Any) -> tuple[EngineSettings, StepSettings]:
@@ -134,6 +145,13 @@ class Job:
         return replace(settings, max_model_len=length), step_settings(
             self.spec, args.per_device_train_batch_size, longest, self.plan
         )
+
+    def _work(self) -> Work | None:
+        assert self.spec.model is not None
+        return work_of(
+            self.model_path / "config.json", torch.cuda.get_device_name(), self.spec.resource_name,
+            self.spec.model.dtype, frozen=self.spec.lora is not None,
+        )  # fmt: skip
 
     def _difference_limit(self, args: Any) -> float | None:
         assert self.spec.model is not None
@@ -175,6 +193,9 @@ class Job:
         except Stopped:
             self.trainer.save_last_step()
             return Outcome.PREEMPTED
+        finally:
+            self._draw()
+            self.phases.finish()
 
     def _run(self) -> Outcome:
         checkpoint = self._resume_from()
@@ -250,6 +271,7 @@ class Job:
         leaving = {LEAVING: round(self.signal.longest_seconds + seconds, 3)}
         self.state.update(throughput=self.state.state.throughput | leaving)
         self.signal.count_from_now()
+        self._draw()
         if failure:
             self._cannot_write(f"step {step}: {failure}")
             return
@@ -257,6 +279,16 @@ class Job:
             self.state.update(checkpoints=self._reported(), checkpoint_error="")
         except OSError as error:
             self._cannot_write(f"step {step}: saved, but the volume cannot be read: {error}")
+
+    def _draw(self) -> None:
+        """The picture of memory by phase, of the first rank."""
+        if self.state.state.rank or not self.phases.history.rows:
+            return
+        title = f"{self.attempt.name}, attempt {self.attempt.attempt}"
+        try:
+            replace_text(self.logs / "memory.svg", picture(title, self.phases.history, self.phases.device_limit))
+        except OSError as error:
+            self._cannot_write(f"memory.svg: {error}")
 
     def _cannot_write(self, message: str) -> None:
         log.error("not written: %s", message)

@@ -3,28 +3,60 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from colocated_runtime.contract.report import PRESSURE_KEPT, Phase, PhasePeak, Pressure
 from colocated_runtime.worker import errors
+from colocated_runtime.worker.picture import History, larger
 from colocated_runtime.worker.state import StateFile
+from colocated_runtime.worker.trace import Trace, Track
 
 SELF = Path("/proc/self")
 BEAT_SECONDS = 2.0
 
 
+class Usage(NamedTuple):
+    """Bytes, now and at most since the last look."""
+
+    now: int = 0
+    peak: int = 0
+
+
+@dataclass
+class Moved:
+    """Memory that changed hands; `bytes` is filled in while it does."""
+
+    bytes: int = 0
+    seconds: float = 0.0
+
+
 class Phases:
     """One place for every change of phase: `with phases(Phase.TRAIN): …`, nested as the trainers nest them.
 
-    Written to the state file at each change, together with the peaks of the phase that is left.
+    Written to the state file at each change, together with the peaks of the phase that is left; and to the trace,
+    where a phase's slice ends as soon as another begins, inner or outer.
     """
 
-    def __init__(self, state: StateFile, device_peak: Callable[[], int], device_limit: int = 0) -> None:
-        """`device_limit`: bytes of the device, 0 without one."""
+    def __init__(
+        self, state: StateFile, device: Callable[[], Usage], device_limit: int = 0, trace: Trace | None = None
+    ) -> None:
+        """`device` tells how much of it is used, `device_limit` how many bytes it has, 0 without one."""
         self._state = state
-        self._device_peak = device_peak
-        self._device_limit = device_limit
+        self._device = device
+        self._trace = trace
+        self.device_limit = device_limit
         self._current = Phase.START
+        self._since = state.state.phase_since
+        self._visit = PhasePeak()
+        """The peak since the present phase began."""
+        self._spent = dict.fromkeys(Phase, 0.0)
+        self._step_began = self._since
+        self._step_peaks: dict[Phase, PhasePeak] = {}
+        self.history = History()
+        self.moved = Moved()
+        """All of it so far; replaced, not changed."""
         reset_host_peak()
 
     @contextmanager
@@ -41,12 +73,50 @@ class Phases:
 
     def sample(self) -> None:
         """Record the peaks of the current phase so far; call it before memory is given back."""
-        before = self._state.state.peaks.get(self._current, PhasePeak())
-        peak = PhasePeak(
-            device_bytes=max(before.device_bytes, self._device_peak()),
-            host_bytes=max(before.host_bytes, host_peak()),
-        )
-        self._state.state.peaks = {**self._state.state.peaks, self._current: peak}
+        device, host = self._device(), host_usage()
+        seen = PhasePeak(device_bytes=device.peak, host_bytes=host.peak)
+        self._visit = larger(self._visit, seen)
+        peaks = self._state.state.peaks
+        self._state.state.peaks = {**peaks, self._current: larger(peaks.get(self._current, seen), seen)}
+        if self._trace:
+            self._count("used", time.time(), device.now, host.now)
+
+    def seconds(self) -> dict[Phase, float]:
+        """Spent in each phase so far, the present one included."""
+        return {**self._spent, self._current: self._spent[self._current] + time.time() - self._since}
+
+    def step_begins(self) -> None:
+        """The trainer begins a step."""
+        self._step_began = time.time()
+
+    def step_ends(self, step: int) -> None:
+        """Step number `step` is done."""
+        self.sample()
+        self._keep_peak()
+        self.history.add(step, self._step_peaks)
+        self._step_peaks = {}
+        if self._trace:
+            self._trace.slice(Track.STEPS, f"step {step}", self._step_began, time.time())
+            self._trace.write()
+
+    def finish(self) -> None:
+        """The rank's work is done, or has failed: write the rest of the trace."""
+        self.sample()
+        self._leave(time.time())
+        if self._trace:
+            self._trace.finish()
+
+    @contextmanager
+    def handover(self, what: str) -> Iterator[Moved]:
+        """Memory changes hands, e.g. `with phases.handover("sleep") as moved: moved.bytes = …`."""
+        moved, began = Moved(), time.time()
+        try:
+            yield moved
+        finally:
+            now = time.time()
+            self.moved = Moved(self.moved.bytes + moved.bytes, self.moved.seconds + now - began)
+            if self._trace:
+                self._trace.slice(Track.HANDOVERS, what, began, now, seconds=round(now - began, 6), bytes=moved.bytes)
 
     def pressure(self, message: str, kind: str = "Device") -> None:
         """Report that the device's memory did not suffice in the present phase; call it before memory is given back.
@@ -58,8 +128,10 @@ class Phases:
         peak = self._state.state.peaks[self._current].device_bytes
         event = Pressure(
             sequence=known[-1].sequence + 1 if known else 1, time=time.time(), kind=kind, phase=self._current,
-            used_bytes=peak, limit_bytes=self._device_limit, message=message,
+            used_bytes=peak, limit_bytes=self.device_limit, message=message,
         )  # fmt: skip
+        if self._trace:
+            self._trace.mark(f"MemoryPressure: {message}", event.time)
         self._state.update(pressure=[*known, event][-PRESSURE_KEPT:])
 
     def beat(self) -> None:
@@ -70,16 +142,38 @@ class Phases:
     def _enter(self, phase: Phase) -> None:
         self.sample()
         reset_host_peak()
-        self._current = phase
+        if phase is not self._current:
+            self._leave(time.time())
+            self._current = phase
         self._state.enter(phase)
 
+    def _leave(self, now: float) -> None:
+        self._spent[self._current] += now - self._since
+        self._keep_peak()
+        if self._trace:
+            device, host = self._visit.device_bytes, self._visit.host_bytes
+            self._trace.slice(Track.PHASES, self._current, self._since, now, devicePeakBytes=device, hostPeakBytes=host)
+            self._count("peak of the phase", self._since, device, host)
+            self._trace.write()
+        self._since, self._visit = now, PhasePeak()
 
-def host_peak() -> int:
-    """High-water mark of this process's resident memory since `reset_host_peak`, in bytes."""
+    def _keep_peak(self) -> None:
+        self._step_peaks[self._current] = larger(self._step_peaks.get(self._current, self._visit), self._visit)
+
+    def _count(self, name: str, when: float, device: int, host: int) -> None:
+        assert self._trace
+        values = {"device": device, "host": host} if self.device_limit else {"host": host}
+        self._trace.counter(name, when, **values)
+
+
+def host_usage() -> Usage:
+    """This process's resident memory, and its high-water mark since `reset_host_peak`."""
+    found = {"VmRSS:": 0, "VmHWM:": 0}
     for line in (SELF / "status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
+        name, _, value = line.partition("\t")
+        if name in found:
+            found[name] = int(value.split()[0]) * 1024
+    return Usage(found["VmRSS:"], found["VmHWM:"])
 
 
 def reset_host_peak() -> None:
@@ -88,13 +182,13 @@ def reset_host_peak() -> None:
         (SELF / "clear_refs").write_text("5")
 
 
-def no_device() -> int:
-    """The device peak of a rank without a device."""
-    return 0
+def no_device() -> Usage:
+    """Of a rank without a device."""
+    return Usage()
 
 
-def cuda_peak() -> int:
-    """Largest use of the whole device since the last call, engine included, in bytes.
+def cuda_usage() -> Usage:
+    """Of the whole device, engine included; the peak is the largest use since the last call.
 
     torch counts only its own memory and the driver only the present, so: what is used now, plus how far torch's
     own reserve was above its present one.
@@ -104,7 +198,7 @@ def cuda_peak() -> int:
     free, total = torch.cuda.mem_get_info()
     above = torch.cuda.max_memory_reserved() - torch.cuda.memory_reserved()
     torch.cuda.reset_peak_memory_stats()
-    return total - free + max(0, above)
+    return Usage(total - free, total - free + max(0, above))
 
 
 def cuda_limit() -> int:

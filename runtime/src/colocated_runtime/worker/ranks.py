@@ -1,6 +1,6 @@
 """Agreement between the ranks; each function is a no-op for a lone rank."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +43,16 @@ def any_true(mine: bool, device: torch.device, group: Group = None) -> bool:
     flag = torch.tensor(float(mine), device=device)
     dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
     return bool(flag.item())
+
+
+def total(mine: Sequence[float], device: torch.device) -> tuple[list[float], int]:
+    """The sum of each of the ranks' values, to seven digits, and how many ranks there are."""
+    if alone():
+        return list(mine), 1
+    values = torch.tensor(mine, device=device)
+    dist.all_reduce(values)
+    summed: list[float] = values.tolist()
+    return summed, dist.get_world_size()
 
 
 def average_gradients(parameters: Iterable[Any]) -> None:

@@ -21,6 +21,7 @@ from colocated_runtime.worker import attention, ranks
 from colocated_runtime.worker.packing import Piece, packed_pieces, padded_pieces, score_packed
 from colocated_runtime.worker.pressure import TokenBudget
 from colocated_runtime.worker.recompute import set_recompute
+from colocated_runtime.worker.throughput import Meter
 from colocated_runtime.worker.window import MicroBatch, Part, Window
 
 log = logging.getLogger(__name__)
@@ -56,10 +57,11 @@ class Step:
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def set_up_step(self, settings: StepSettings, budget: TokenBudget) -> None:
-        """Choose how steps run; say so, and why, in the log."""
+    def set_up_step(self, settings: StepSettings, budget: TokenBudget, meter: Meter) -> None:
+        """Choose how steps run; say so, and why, in the log. `meter` is told what was trained on."""
         self._settings = settings
         self._budget = budget
+        self._meter = meter
         self._window: list[MicroBatch] = []
         self._given: tuple[torch.Tensor, torch.Tensor] | None = None
         inexact = self._inexact() if settings.own_step else "memory.policy is Manual"
@@ -108,7 +110,11 @@ class Step:
     ) -> Any:
         """Wait for the optimizer step's last micro-batch, then run them all. Backward on the result does nothing."""
         if not (self._own and self.model.training):
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)  # type: ignore[misc]
+            loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)  # type: ignore[misc]
+            if self.model.training:
+                tokens = inputs["prompt_mask"].sum(dim=1) + inputs["completion_mask"].sum(dim=1)
+                self._meter.trained(tokens.tolist())
+            return loss
         self._window.append(inputs)
         if len(self._window) < self.current_gradient_accumulation_steps:
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
@@ -159,6 +165,7 @@ class Step:
             failure = str(error)
         if not ranks.all_succeeded(failure is None, self.accelerator.device):
             raise torch.OutOfMemoryError(failure or "another rank has no memory for a single row")
+        self._meter.trained(window.lengths)
         ranks.average_gradients(self.model.parameters())
         if self._skips_old:
             for rollout in self._rollouts(window):

@@ -63,9 +63,11 @@ class Switch:
         """Map the memory of `part`: weights first, always; the cache alone would be woken over unmapped weights."""
         if self._level == 0 or (part == "weights" and self._awake):
             return
-        before = free_bytes()
-        self._llm.wake_up(tags=[part])
-        self._asleep_bytes -= before - free_bytes()
+        with self._phases.handover(f"wake {part}") as moved:
+            before = free_bytes()
+            self._llm.wake_up(tags=[part])
+            moved.bytes = before - free_bytes()
+        self._asleep_bytes -= moved.bytes
         self._awake = True
 
     def sleep(self) -> bool:
@@ -75,9 +77,10 @@ class Switch:
         torch.cuda.synchronize()  # 0.24 unmaps without waiting for running kernels
         gc.collect()  # 0.24 does both of these as well, after it has unmapped: they must not count as unmapped
         self._empty()
-        before = free_bytes()
-        self._llm.sleep(level=self._level)
-        freed = free_bytes() - before
+        with self._phases.handover("sleep") as moved:
+            before = free_bytes()
+            self._llm.sleep(level=self._level)
+            freed = moved.bytes = free_bytes() - before
         self._asleep_bytes = freed
         self._awake = False
         if freed < EFFECTIVE * self._planned:
@@ -89,8 +92,11 @@ class Switch:
         return True
 
     def _empty(self) -> None:
-        """The phase's peak is taken after: `cuda_peak` adds what was given back since the last look."""
-        torch.cuda.empty_cache()
+        """The phase's peak is taken after: `cuda_usage` adds what was given back since the last look."""
+        with self._phases.handover("empty the cache") as moved:
+            before = free_bytes()
+            torch.cuda.empty_cache()
+            moved.bytes = free_bytes() - before
         self._phases.sample()
 
 

@@ -26,6 +26,7 @@ from colocated_runtime.worker.phases import Phases
 from colocated_runtime.worker.pressure import TokenBudget
 from colocated_runtime.worker.ranks import all_succeeded, barrier, from_first
 from colocated_runtime.worker.step import WHOLE, Step
+from colocated_runtime.worker.throughput import Meter
 from colocated_runtime.worker.window import MicroBatch, Part, Window, completion_mask
 
 SAMPLED = "sampling_per_token_logps"
@@ -56,6 +57,7 @@ class Collaborators:
     store: CheckpointStore
     make_engine: Callable[[Any, Sampling], Engine]
     step: StepSettings
+    meter: Meter
     on_saved: Saver
 
 
@@ -82,10 +84,11 @@ class Colocated(Step):
         self._reference = Guest(self.ref_model, self.accelerator.device) if self._reference_moves() else None
         self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
         self.vllm_generation.when_short_of_memory(self.optimizer_states.spare)
-        self.set_up_step(collaborators.step, TokenBudget(collaborators.step.tokens, self._phases.pressure))
+        budget = TokenBudget(collaborators.step.tokens, self._phases.pressure)
+        self.set_up_step(collaborators.step, budget, collaborators.meter)
 
     def _optimizer_states(self, *, always: bool) -> OptimizerStates:
-        states = OptimizerStates(lambda: self.optimizer, always=always)
+        states = OptimizerStates(lambda: self.optimizer, self._phases.handover, always=always)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         if always and self.args.optim in ADAMW:
             states.expect(trained[0].dtype, ADAMW_STATES * sum(parameter.nbytes for parameter in trained))
@@ -133,9 +136,12 @@ class Colocated(Step):
         with self._phases(Phase.SCORE):
             return super()._generate_and_score_completions(*args, **kwargs)  # type: ignore[misc]
 
-    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+    def _generate_single_turn(self, prompt_ids: list[list[int]], *args: Any, **kwargs: Any) -> Any:
         with self._phases(Phase.ROLLOUT):
-            return super()._generate_single_turn(*args, **kwargs)  # type: ignore[misc]
+            generated = super()._generate_single_turn(prompt_ids, *args, **kwargs)  # type: ignore[misc]
+        completion_ids = generated[0] if isinstance(generated, tuple) else generated  # RLOO takes no log-probabilities
+        self._meter.generated([len(ids) for ids in prompt_ids], [len(ids) for ids in completion_ids])
+        return generated
 
     def sync_engine(self) -> None:
         """Give the engine the present weights, unless it has them."""
