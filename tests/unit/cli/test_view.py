@@ -18,6 +18,7 @@ AFTER = Evaluation(step=8, mean=0.5, low=0.4, high=0.6, prompts=64)
 REPORT = Report(
     name="job", uid="local", attempt=2, node=0, stage=Stage.RUNNING, started=0, updated=9, phase=Phase.ROLLOUT,
     progress=Progress(step=3, total_steps=8, eta_seconds=75.2), metrics={"reward": 0.25, "loss": 1.0},
+    throughput={"tokensPerSecond": 12345.6},
     evaluations=[BEFORE], checkpoints=[Checkpoint(step=2, uri="file:///c/checkpoint-2", time=0)],
     pressure=[Pressure(sequence=1, time=0, kind="Host", message="95% used")], resumed_from_step=2,
 )  # fmt: skip
@@ -25,7 +26,7 @@ REPORT = Report(
 
 def test_of_a_report() -> None:
     now = view.of_report(REPORT)
-    assert now.line() == "Running (Rollout), step 3 of 8, reward 0.250, 1:15 left"
+    assert now.line() == "Running (Rollout), step 3 of 8, reward 0.250, 12,346 tokens/s, 1:15 left"
     assert now.events == (
         "resumed from step 2",
         "evaluation at step 0: mean reward 0.100 [0.050, 0.150] over 64 prompts",
@@ -40,13 +41,14 @@ def test_of_a_status() -> None:
 
     status = JobStatus(
         phase="Running", activity="Train", progress=ProgressStatus(step=1, total_steps=4, eta_seconds=3700),
+        throughput={"tokensPerSecond": 8.25},
         restarts=[RestartStatus(attempt=1, outcome="Crash", message="boom", resumed_from_step=2)],
         checkpoints=CheckpointsStatus(kept=[CheckpointStatus(step=2, uri="pvc://c/x", time="")]),
         conditions=[condition("MemoryPressure", "95%"), condition("Stalled", "no", "False"),
                     condition("Reconciling", "1 of 2 pods runs"), condition("Running", "fine")],
     )  # fmt: skip
     now = view.of_status(status)
-    assert now.line() == "Running (Train), step 1 of 4, 1:01:40 left, 1 of 2 pods runs"
+    assert now.line() == "Running (Train), step 1 of 4, 8.2 tokens/s, 1:01:40 left, 1 of 2 pods runs"
     assert now.events == (
         "attempt 1 ended: Crash (boom); it had begun at step 2",
         "checkpoint of step 2: pvc://c/x",

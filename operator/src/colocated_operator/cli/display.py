@@ -5,7 +5,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from colocated_operator.cli.view import View, duration, news
+from colocated_operator.cli.view import View, duration, news, speed
 
 
 class Display:
@@ -20,6 +20,7 @@ class Display:
             BarColumn(bar_width=30),
             TextColumn("{task.fields[steps]}"),
             TextColumn("{task.fields[reward]}"),
+            TextColumn("{task.fields[speed]}"),
             TextColumn("{task.fields[left]}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[message]}", markup=False),
@@ -27,7 +28,7 @@ class Display:
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task(
-            name, total=None, stage=name, activity="", steps="", reward="", left="", message=""
+            name, total=None, stage=name, activity="", steps="", reward="", speed="", left="", message=""
         )
 
     def __enter__(self) -> "Display":
@@ -52,6 +53,7 @@ class Display:
                 activity=view.activity,
                 steps=f"{view.step}/{view.total_steps}" if view.total_steps else "",
                 reward=f"reward {view.reward:.3f}" if view.reward is not None else "",
+                speed=speed(view.tokens_per_second) if view.tokens_per_second is not None else "",
                 left=f"{duration(view.eta_seconds)} left" if view.eta_seconds is not None else "",
                 message=view.message,
             )

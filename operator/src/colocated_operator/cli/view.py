@@ -19,6 +19,7 @@ class View:
     total_steps: int = 0
     eta_seconds: float | None = None
     reward: float | None = None
+    tokens_per_second: float | None = None
     message: str = ""
     events: tuple[str, ...] = field(default=())
     """What has happened so far, oldest first; each is told once."""
@@ -30,6 +31,8 @@ class View:
             parts.append(f"step {self.step} of {self.total_steps}")
         if self.reward is not None:
             parts.append(f"reward {self.reward:.3f}")
+        if self.tokens_per_second is not None:
+            parts.append(speed(self.tokens_per_second))
         if self.eta_seconds is not None and self.step < self.total_steps:
             parts.append(f"{duration(self.eta_seconds)} left")
         if self.message:
@@ -54,6 +57,7 @@ def of_report(report: Report) -> View:
         total_steps=report.progress.total_steps,
         eta_seconds=report.progress.eta_seconds,
         reward=report.metrics.get("reward"),
+        tokens_per_second=report.throughput.get("tokensPerSecond"),
         message=report.message,
         events=tuple(events),
     )
@@ -80,6 +84,7 @@ def of_status(status: JobStatus) -> View:
         total_steps=status.progress.total_steps,
         eta_seconds=status.progress.eta_seconds,
         reward=status.metrics.get("reward"),
+        tokens_per_second=status.throughput.get("tokensPerSecond"),
         message=waiting,
         events=tuple(events),
     )
@@ -135,6 +140,11 @@ def closing_words_of_status(status: JobStatus) -> list[str]:
 def _results(reward: str, checkpoint: str, model: str) -> list[str]:
     rows = {"reward": reward, "checkpoint": checkpoint, "model": model}
     return [f"  {name:<11} {value}" for name, value in rows.items() if value]
+
+
+def speed(tokens: float) -> str:
+    """Of so many tokens a second."""
+    return f"{tokens:,.0f} tokens/s" if tokens >= 10 else f"{tokens:.1f} tokens/s"
 
 
 def duration(seconds: float) -> str:

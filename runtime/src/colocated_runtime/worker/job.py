@@ -194,8 +194,8 @@ class Job:
             self.trainer.save_last_step()
             return Outcome.PREEMPTED
         finally:
-            self._draw()
             self.phases.finish()
+            self._draw()
 
     def _run(self) -> Outcome:
         checkpoint = self._resume_from()

@@ -100,9 +100,10 @@ class Phases:
             self._trace.write()
 
     def finish(self) -> None:
-        """The rank's work is done, or has failed: write the rest of the trace."""
+        """The rank's work is done, or has failed: write the rest."""
         self.sample()
         self._leave(time.time())
+        self.history.add_to_last(self._step_peaks)
         if self._trace:
             self._trace.finish()
 

@@ -53,6 +53,11 @@ class History:
             self.rows = [(last, together(first, second)) for (_, first), (last, second) in pairs]
             self._every *= 2
 
+    def add_to_last(self, peaks: Peaks) -> None:
+        """Of what came after the last step."""
+        if self.rows:
+            self.rows[-1] = self.rows[-1][0], together(self.rows[-1][1], peaks)
+
 
 def picture(name: str, history: History, device_limit: int) -> str:
     """The whole SVG document: a panel for the device, where there is one (`device_limit` in bytes, else 0), and one

@@ -18,7 +18,7 @@ from typing import Any
 from colocated_runtime.files import replace_text
 
 LIMIT = 8 << 20
-"""Bytes of the file: about 3000 steps. Then the first quarter and the newest half stay."""
+"""Bytes of the file: about 2500 steps. Then the first quarter and the newest half stay."""
 RETRY_SECONDS = 60.0
 """After a write that failed nothing is tried for so long."""
 LONGEST = 500
