@@ -23,12 +23,12 @@ def drawn(history: History, limit: float) -> ElementTree.Element:
 
 
 def curves(root: ElementTree.Element) -> dict[str, list[tuple[float, float]]]:
-    """The points of each curve of the first panel, by its tip."""
+    """The points of each curve of the first panel, by its phase."""
     found = {}
     for line in root.iter(f"{SVG}polyline"):
-        tip = line.findtext(f"{SVG}title") or ""
+        phase = line.findtext(f"{SVG}title") or ""
         points = [tuple(map(float, point.split(","))) for point in line.attrib["points"].split()]
-        found.setdefault(tip, points)
+        found.setdefault(phase, points)
     return found  # type: ignore[return-value]
 
 
@@ -36,8 +36,11 @@ def test_a_curve_for_each_phase_up_to_its_peak() -> None:
     history = History()
     for step in range(1, 6):
         history.add(step, {Phase.TRAIN: peak(100), Phase.ROLLOUT: peak(50 if step == 3 else 25)})
-    found = curves(drawn(history, 140))
-    train, rollout = found["Train: at most 100.00 GiB"], found["Rollout: at most 50.00 GiB"]
+    root = drawn(history, 140)
+    found, words = curves(root), [text.text for text in root.iter(f"{SVG}text")]
+    assert {"Train 100.00", "Rollout 50.00"} < set(words)
+    assert {"1", "2", "3", "4", "5"} < set(words)
+    train, rollout = found["Train"], found["Rollout"]
     assert len(train) == len(rollout) == 5
     assert len({y for _, y in train}) == 1
     bottom = module.TOP + module.HEIGHT

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import ceil, floor
 from xml.sax.saxutils import escape
 
 from colocated_runtime.contract.report import Phase, PhasePeak
@@ -85,46 +86,44 @@ def _panel(title: str, history: History, size: Size, limit: int, top: int) -> It
     steps = [step for step, _ in history.rows] or [0]
     first, last = steps[0], max(steps[-1], steps[0] + 1)
 
-    def x(step: int) -> float:
+    def x(step: float) -> float:
         return LEFT + (step - first) / (last - first) * WIDTH
 
     def y(value: float) -> float:
         return top + HEIGHT - value / most * HEIGHT
 
     yield _text(LEFT, top - 12, title, 'fill="#555"')
-    for value in _ticks(most / GIB):
+    for value in _ticks(0, most / GIB):
         place = y(value * GIB)
         yield f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{place:.1f}" y2="{place:.1f}" stroke="#ddd"/>'
         yield _text(LEFT - 8, place + 4, f"{value:g}", 'text-anchor="end" fill="#555"')
-    for value in _ticks(last - first):
-        if value == int(value):
-            yield _text(x(first + int(value)), top + HEIGHT + 18, f"{first + int(value)}", 'text-anchor="middle"')
+    for step in filter(float.is_integer, _ticks(first, last)):
+        yield _text(x(step), top + HEIGHT + 18, f"{step:.0f}", 'text-anchor="middle"')
     if limit:
         yield f'<line x1="{LEFT}" x2="{LEFT + WIDTH}" y1="{y(limit):.1f}" y2="{y(limit):.1f}" stroke="#c00"/>'
         yield _text(LEFT + WIDTH + 8, y(limit) + 4, f"device {limit / GIB:.1f}", 'fill="#c00"')
     for number, phase in enumerate(seen):
-        points = [(x(step), y(size(peaks[phase]))) for step, peaks in history.rows if phase in peaks]
-        yield from _curve(phase, points, max(size(peaks[phase]) for _, peaks in history.rows if phase in peaks))
+        sizes = [(step, size(peaks[phase])) for step, peaks in history.rows if phase in peaks]
+        yield from _curve(phase, [(x(step), y(peak)) for step, peak in sizes])
         place = top + 30 + 20 * number
         yield f'<rect x="{LEFT + WIDTH + 8}" y="{place}" width="12" height="12" fill="{COLORS[phase]}"/>'
-        yield _text(LEFT + WIDTH + 26, place + 10, phase.value)
+        yield _text(LEFT + WIDTH + 26, place + 10, f"{phase.value} {max(peak for _, peak in sizes) / GIB:.2f}")
 
 
-def _curve(phase: Phase, points: list[tuple[float, float]], peak: int) -> Iterator[str]:
+def _curve(phase: Phase, points: list[tuple[float, float]]) -> Iterator[str]:
     """A line, and a dot for each row where there are few."""
-    color, tip = COLORS[phase], escape(f"{phase.value}: at most {peak / GIB:.2f} GiB")
+    color, tip = COLORS[phase], phase.value
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     yield (f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="1.5"><title>{tip}</title></polyline>')
     if len(points) <= 100:
         yield from (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{color}"/>' for x, y in points)
 
 
-def _ticks(top: float) -> list[float]:
-    """At most nine round numbers from 0 to `top`."""
-    step = next(
-        digit * 10.0**power for power in range(-6, 12) for digit in (1, 2, 5) if top / (digit * 10.0**power) <= 8
-    )
-    return [number * step for number in range(int(top / step) + 1)]
+def _ticks(low: float, high: float) -> list[float]:
+    """At most nine round numbers from `low` to `high`."""
+    sizes = (digit * 10.0**power for power in range(-9, 12) for digit in (1, 2, 5))
+    apart = next(size for size in sizes if (high - low) / size <= 8)
+    return [number * apart for number in range(ceil(low / apart), floor(high / apart) + 1)]
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:
