@@ -171,7 +171,8 @@ class JobStatus(Message):
     metrics: dict[str, float] = Field(default_factory=dict, max_length=64)
     """The trainer's last values, under TRL's names."""
     throughput: dict[str, float] = Field(default_factory=dict, max_length=16)
-    """Last rates, such as tokens per second."""
+    """Last rates, all GPUs together: tokens per second of a step, its rollout and its training; seconds of a step and
+    of its phases; share of the GPUs' peak operations that the model's mathematics needs."""
     memory: MemoryStatus = Field(default_factory=MemoryStatus)
     checkpoints: CheckpointsStatus = Field(default_factory=CheckpointsStatus)
     evaluations: list[EvaluationStatus] = Field(default_factory=list, max_length=200)

@@ -13,7 +13,7 @@ COLORS = {
     Phase.START: "#79706e", Phase.ROLLOUT: "#4e79a7", Phase.SCORE: "#9a5f91", Phase.TRAIN: "#d9731a",
     Phase.SYNC: "#4f9544", Phase.CHECKPOINT: "#a8820c", Phase.EVALUATE: "#2b6f77",
 }  # fmt: skip
-LEFT, TOP, WIDTH, HEIGHT, LEGEND, GAP = 64, 70, 640, 240, 130, 60
+LEFT, TOP, WIDTH, HEIGHT, LEGEND, GAP = 64, 70, 640, 240, 150, 60
 """Pixels: margins, a panel's size, the legend's width, the space below a panel."""
 GIB = 2**30
 
