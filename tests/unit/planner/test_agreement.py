@@ -96,11 +96,6 @@ def test_the_shape_in_the_spec_counts_more_than_the_name() -> None:
             ["self_atn.q_proj"],
             "self_atn.q_proj: the model has no module self_atn; did you mean self_",
         ),
-        (
-            "mistralai/Mixtral-8x7B-v0.1",
-            ["gate_proj"],
-            "there are q_proj, k_proj, v_proj, o_proj, w1, w2, w3, gate, or leave it out",
-        ),
         ("google/gemma-2b", ["qkv_proj"], "down_proj, or leave it out for all linear layers"),
     ],
 )
@@ -113,8 +108,13 @@ def test_modules_that_adapters_would_pass_over(model: str, names: list[str], wor
 def test_modules_that_there_are() -> None:
     assert said(lora={}) == []
     assert said(lora={"target_modules": ["q_proj", "mlp.down_proj", "model.layers.3.self_attn.o_proj"]}) == []
-    assert said("mistralai/Mixtral-8x7B-v0.1", lora={"target_modules": ["q_proj", "w1", "experts.w2", "gate"]}) == []
-    assert said("Qwen/Qwen3-30B-A3B", lora={"target_modules": ["gate_proj"]}) == []
     unverified = shape_of_config({"model_type": "gpt_neox", "hidden_size": 64, "num_hidden_layers": 2,
                                   "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99})  # fmt: skip
     assert disagreements(job(lora={"target_modules": ["query_key_value"]}), unverified) == []
+
+
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-30B-A3B", "mistralai/Mixtral-8x7B-v0.1"])
+def test_a_mixture_of_experts_is_told_before_it_is_downloaded(model: str) -> None:
+    (message,) = said(model, lora={"target_modules": ["w1"]})
+    assert message.startswith(f"model.source: hf://{model} is a mixture of ")
+    assert message.endswith("use a dense model")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.options import number
+from colocated_runtime.planner.features import RUNTIME
 from colocated_runtime.planner.shapes import Shape
 
 
@@ -12,6 +13,7 @@ def disagreements(spec: JobSpec, shape: Shape) -> list[str]:
     """One message for each field of `spec` that a model of `shape` cannot have; empty where it can run."""
     return [
         *_quantization(spec, shape),
+        *_experts(spec, shape),
         *_tensor_parallel(spec, shape),
         *_lengths(spec, shape),
         *_adapters(spec, shape),
@@ -20,9 +22,7 @@ def disagreements(spec: JobSpec, shape: Shape) -> list[str]:
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
-OF_EXPERTS = {"mixtral": ("w1", "w2", "w3", "gate"), "qwen3_moe": (*FEED_FORWARD, "gate")}
-"""What PEFT takes for the tensors that experts share, and the router (peft/utils/transformers_weight_conversion.py)."""
-AROUND = ("model", "layers", "self_attn", "mlp", "experts", "embed_tokens", "language_model")
+AROUND = ("model", "layers", "self_attn", "mlp", "embed_tokens", "language_model")
 """What may stand before them in a longer name."""
 
 
@@ -31,6 +31,15 @@ def _quantization(spec: JobSpec, shape: Shape) -> Iterator[str]:
         yield (
             f"model.source: {spec.model.source} has quantised weights (quantization_config: {shape.quantization}),"
             " which cannot be trained, nor given to the engine; use the model that they were made from"
+        )
+
+
+def _experts(spec: JobSpec, shape: Shape) -> Iterator[str]:
+    """A model's own code may keep its weights as its checkpoint does; transformers' does not."""
+    if shape.num_experts and spec.model and not spec.model.trust_remote_code and not RUNTIME.experts:
+        yield (
+            f"model.source: {spec.model.source} is a mixture of {shape.num_experts} experts, whose trained weights"
+            " cannot be given to the engine yet; use a dense model"
         )
 
 
@@ -62,9 +71,9 @@ def _lengths(spec: JobSpec, shape: Shape) -> Iterator[str]:
 
 def _adapters(spec: JobSpec, shape: Shape) -> Iterator[str]:
     """PEFT adapts what matches and passes over the rest, unless nothing does."""
-    if spec.lora is None or not shape.verified or spec.lora.target_modules == ["all-linear"]:
+    if spec.lora is None or not shape.verified or shape.num_experts or spec.lora.target_modules == ["all-linear"]:
         return
-    modules = (*ATTENTION, *OF_EXPERTS.get(shape.family, FEED_FORWARD))
+    modules = (*ATTENTION, *FEED_FORWARD)
     for name in spec.lora.target_modules:
         *before, last = name.split(".")
         odd = [part for part in before if part not in (*AROUND, *modules) and not part.isdecimal()]

@@ -23,6 +23,9 @@ class Features:
     where the model can, without a pass of its own for the old log-probabilities where that is exact."""
     guests: bool = True
     """Whether reference and reward models are on the device for their passes alone, and in host memory else."""
+    experts: bool = False
+    """Whether weights of a mixture of experts can be handed to the engine: transformers keeps those of a layer in two
+    tensors, under names that no checkpoint has (worker/weights.py refuse_uncovered)."""
     shared_weights: bool = False
     """Whether trainer and engine use one copy of the weights where the layout allows."""
 
