@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from colocated_runtime.worker.guest import Guest  # noqa: E402
 from colocated_runtime.worker.rewards.model import RewardModel  # noqa: E402
 
+Phases = step_trainers.Phases
 CPU = torch.device("cpu")
 
 
@@ -52,7 +53,7 @@ def inside(tensor, buffer):
 
 def test_the_same_bits_here_and_away(visits):
     model, before = mixed(), {name: value.clone() for name, value in mixed().state_dict().items()}
-    guest = Guest(model, CPU)
+    guest = Guest(model, CPU, "reference model", Phases().handover)
 
     def check(*, away):
         for name, value in model.state_dict().items():
@@ -68,9 +69,17 @@ def test_the_same_bits_here_and_away(visits):
     assert [visit.expired() for visit in visits] == [True, True]
 
 
+def test_each_visit_tells_its_bytes(visits):
+    phases = Phases()
+    guest = Guest(mixed(), CPU, "reference model", phases.handover)
+    with guest.here():
+        assert phases.moved == [("reference model to the device", guest._host.nbytes)]
+    assert phases.moved[1:] == [("reference model leaves the device", guest._host.nbytes)]
+
+
 def test_it_leaves_where_its_pass_fails(visits):
     model = mixed()
-    guest = Guest(model, CPU)
+    guest = Guest(model, CPU, "reference model", Phases().handover)
     with pytest.raises(torch.OutOfMemoryError), guest.here():
         raise torch.OutOfMemoryError
     assert [visit.expired() for visit in visits] == [True]
@@ -100,7 +109,7 @@ def test_a_reference_model_that_is_updated_stays(models):
 
 def test_a_reward_model_that_moves_gives_the_same_scores(tmp_path, visits):
     path = tiny_model.write("reward", tmp_path / "reward")
-    model = RewardModel(path, "rewards[0].model", dtype="float32", device="cpu")
+    model = RewardModel(path, "rewards[0].model", dtype="float32", device="cpu", handover=Phases().handover)
     chats = [[{"role": "user", "content": f"say {number}"}] for number in range(3)]
     answers = [[{"role": "assistant", "content": "yes" * number}] for number in range(1, 4)]
     scores = model(chats, answers)

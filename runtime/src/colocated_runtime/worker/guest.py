@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 import torch
 
-from colocated_runtime.worker.offload import aligned, pin
+from colocated_runtime.worker.offload import aligned, finish_work, pin
+from colocated_runtime.worker.phases import Handover
 
 log = logging.getLogger(__name__)
 
@@ -20,9 +21,11 @@ log = logging.getLogger(__name__)
 class Guest:
     """Parameters and buffers of one model, and where they are. Nobody else may move them, or hold on to them."""
 
-    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
-        """Takes the weights from wherever they are to host memory."""
+    def __init__(self, model: torch.nn.Module, device: torch.device, name: str, handover: Handover) -> None:
+        """Takes the weights from wherever they are to host memory. `name` in the trace, e.g. "reference model"."""
         self._device = device
+        self._name = name
+        self._handover = handover
         self._tensors = list(itertools.chain(model.parameters(), model.buffers()))
         self._host = torch.empty(sum(aligned(tensor.nbytes) for tensor in self._tensors), dtype=torch.uint8)
         for tensor, kept in zip(self._tensors, self._views(self._host), strict=True):
@@ -35,14 +38,20 @@ class Guest:
     def here(self) -> Iterator[None]:
         """Has the model on the device, also where what is done there fails: then it is back in host memory too."""
         self._pinned.result()
-        there = self._host.to(self._device, non_blocking=True, copy=True)
+        finish_work()
+        with self._handover(f"{self._name} to the device") as moved:
+            there = self._host.to(self._device, non_blocking=True, copy=True)
+            finish_work()
+            moved.bytes = there.nbytes
         self._put(there)
         try:
             yield
         finally:
             self._put(self._host)
-            del there
-            self._give_back()
+            with self._handover(f"{self._name} leaves the device") as moved:
+                moved.bytes = there.nbytes
+                del there
+                self._give_back()
 
     def _put(self, buffer: torch.Tensor) -> None:
         for tensor, view in zip(self._tensors, self._views(buffer), strict=True):

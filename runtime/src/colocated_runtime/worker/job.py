@@ -93,7 +93,7 @@ class Job:
         if args.process_index == 0:
             self.store.take()
         device = args.device
-        rewards = build_rewards(spec, self.sources, self.paths.rewards, str(device))
+        rewards = build_rewards(spec, self.sources, self.paths.rewards, str(device), self.phases.handover)
         report = callbacks.Report(self.state, difference_limit=self._difference_limit(args))
         self.signal = StopSignal(self.paths.stop_file, device)
         self.stop = callbacks.Stop(self.signal)

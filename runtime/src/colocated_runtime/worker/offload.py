@@ -8,14 +8,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from transformers import TrainerCallback
 
 from colocated_runtime import host_memory
-from colocated_runtime.worker.phases import Moved
+from colocated_runtime.worker.phases import Handover
 
 ALIGNMENT = 512
 """Bytes; where a state begins in the buffer."""
@@ -28,9 +27,7 @@ class OptimizerStates:
     """Moves the states of one rank's optimizer between its device and pinned buffers, one for each type of number:
     torch.save refuses views of one storage as several types."""
 
-    def __init__(
-        self, optimizer: Callable[[], Any], handover: Callable[[str], AbstractContextManager[Moved]], *, always: bool
-    ) -> None:
+    def __init__(self, optimizer: Callable[[], Any], handover: Handover, *, always: bool) -> None:
         """`optimizer` returns it, or None before training. `always`: the states are on the device for updates alone."""
         self.always = always
         self._handover = handover
@@ -64,23 +61,23 @@ class OptimizerStates:
         found = [] if self._away else list(self._states())
         if not found:
             return 0
-        _finish_work()
+        finish_work()
         with self._handover("optimizer states to the host") as moved:
             for dtype in dict.fromkeys(state[name].dtype for state, name in found):
                 moved.bytes += self._move(dtype, [(state, name) for state, name in found if state[name].dtype == dtype])
-            _finish_work()  # the host may read them, to save them
+            finish_work()  # the host may read them, to save them
         return moved.bytes
 
     def come_back(self) -> None:
         """Move the states to where they were."""
         if not self._away:
             return
-        _finish_work()
+        finish_work()
         with self._handover("optimizer states to the device") as moved:
             for state, name, device in self._away:
                 moved.bytes += state[name].nbytes
                 state[name] = state[name].to(device, non_blocking=True, copy=True)
-            _finish_work()
+            finish_work()
         self._away.clear()
 
     def _move(self, dtype: torch.dtype, found: list[tuple[dict[str, Any], str]]) -> int:
@@ -162,7 +159,7 @@ def unpin(buffer: torch.Tensor) -> None:
         torch.cuda.cudart().cudaHostUnregister(buffer.data_ptr())
 
 
-def _finish_work() -> None:
+def finish_work() -> None:
     """Wait for what the device has to do, so that each has its own seconds."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +30,10 @@ class Moved:
 
     bytes: int = 0
     seconds: float = 0.0
+
+
+Handover = Callable[[str], AbstractContextManager[Moved]]
+"""`Phases.handover`."""
 
 
 class Phases:

@@ -81,7 +81,7 @@ class Colocated(Step):
         self.optimizer_states = self._optimizer_states(always=collaborators.step.offload)
         self.add_callback(Update(self.optimizer_states))
         # Before the engine is built, which wants the room.
-        self._reference = Guest(self.ref_model, self.accelerator.device) if self._reference_moves() else None
+        self._reference = self._guest() if self._reference_moves() else None
         self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
         self.vllm_generation.when_short_of_memory(self.optimizer_states.spare)
         budget = TokenBudget(collaborators.step.tokens, self._phases.pressure)
@@ -114,6 +114,9 @@ class Colocated(Step):
         if self._own:
             model = self.model_wrapped = self.model
         return model, loader
+
+    def _guest(self) -> Guest:
+        return Guest(self.ref_model, self.accelerator.device, "reference model", self._phases.handover)
 
     def _reference_moves(self) -> bool:
         """Not where ranks share its parameters out, nor where TRL updates it step by step."""

@@ -6,22 +6,31 @@ from typing import Any
 
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.job import Reward as RewardSpec
+from colocated_runtime.worker.phases import Handover
 from colocated_runtime.worker.rewards import builtin, function
 from colocated_runtime.worker.sources import Sources
 
 RewardFunction = Callable[..., Any]
 
 
-def build_rewards(spec: JobSpec, sources: Sources, rewards_dir: Path, device: str) -> list[RewardFunction]:
+def build_rewards(
+    spec: JobSpec, sources: Sources, rewards_dir: Path, device: str, handover: Handover
+) -> list[RewardFunction]:
     """One callable for each of spec.rewards, in order. Raise UserError naming the reward's field."""
     return [
-        _build(reward, f"rewards[{index}]", spec, sources, rewards_dir, device)
+        _build(reward, f"rewards[{index}]", spec, sources, rewards_dir, device, handover)
         for index, reward in enumerate(spec.rewards)
     ]
 
 
 def _build(
-    reward: RewardSpec, field: str, spec: JobSpec, sources: Sources, rewards_dir: Path, device: str
+    reward: RewardSpec,
+    field: str,
+    spec: JobSpec,
+    sources: Sources,
+    rewards_dir: Path,
+    device: str,
+    handover: Handover,
 ) -> RewardFunction:
     if reward.name:
         return builtin.BUILTIN[reward.name]
@@ -33,4 +42,4 @@ def _build(
     assert reward.model is not None
     assert spec.model is not None
     path = sources.local(reward.model, f"{field}.model")
-    return model.RewardModel(path, f"{field}.model", dtype=spec.model.dtype, device=device)
+    return model.RewardModel(path, f"{field}.model", dtype=spec.model.dtype, device=device, handover=handover)

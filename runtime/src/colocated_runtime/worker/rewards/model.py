@@ -10,13 +10,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from colocated_runtime.planner.phases import REWARD_ROWS
 from colocated_runtime.worker.errors import UserError
 from colocated_runtime.worker.guest import Guest
+from colocated_runtime.worker.phases import Handover
 from colocated_runtime.worker.rewards.builtin import text_of
 
 
 class RewardModel:
     """Scores prompt + completion with a sequence-classification model's only output."""
 
-    def __init__(self, path: Path, field: str, *, dtype: str, device: str) -> None:
+    def __init__(self, path: Path, field: str, *, dtype: str, device: str, handover: Handover) -> None:
         self.__name__ = path.name
         self._device = device
         self._tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right", truncation_side="left")
@@ -33,7 +34,7 @@ class RewardModel:
         # The model scores the last token that is not padding, so both must mean the same token.
         self._model.config.get_text_config().pad_token_id = self._tokenizer.pad_token_id
         self._model.eval().requires_grad_(False)
-        self._guest = Guest(self._model, torch.device(device))
+        self._guest = Guest(self._model, torch.device(device), f"reward model {path.name}", handover)
 
     @torch.no_grad()
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **_columns: Any) -> list[float]:
