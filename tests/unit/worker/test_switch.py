@@ -77,7 +77,7 @@ def test_with_room_nothing_is_spared(device):
     made.spare = lambda: pytest.fail("nobody asked")
     assert made.sleep()
     device.cached = 100 * GIB
-    for _ in range(100):
+    for _ in range(5):
         assert a_rollout(made, left_by_generation=GIB)
     assert device.told == []
     assert device.sampled, "the peak before the cache was emptied is the phase's own"
