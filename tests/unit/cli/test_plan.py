@@ -74,7 +74,7 @@ def test_without_a_device_well_known_ones_are_compared(tmp_path: Path) -> None:
     smallest = next(product for product, verdict in verdicts.items() if not verdict.endswith("not fit"))
     assert f": colocated plan {tmp_path}/job.yaml --device-product {smallest}\n" in done.stdout
     assert colocated("plan", job(tmp_path, large), "--device-product", smallest).exit_code == 0
-    (least,) = re.findall(r"fits on GPUs of at least (\d+) GiB", done.stdout)
+    (least,) = re.findall(r"needs GPUs of at least (\d+) GiB", done.stdout)
     for size, code in ((int(least), 0), (int(least) - 1, 1)):
         assert colocated("plan", job(tmp_path, large), "--device-memory", f"{size}Gi").exit_code == code
 

@@ -62,6 +62,33 @@ def test_a_batch_of_one_has_no_number_of_generations() -> None:
                             " two completions")  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("trainer", "words"),
+    [
+        (
+            {"use_liger_kernel": True},
+            "trainer.use_liger_kernel: true needs liger-kernel, which the operator's image has",
+        ),
+        ({"model_init_kwargs": {"use_kernels": True}}, "use_kernels: true needs kernels, "),
+        (
+            {"model_init_kwargs": {"attn_implementation": "flash_attention_2"}},
+            "trainer.model_init_kwargs.attn_implementation: flash_attention_2 needs flash-attn, ",
+        ),
+        (
+            {"model_init_kwargs": {"attn_implementation": "kernels-community/flash-attn3"}},
+            "flash-attn3 needs kernels, ",
+        ),
+    ],
+)
+def test_options_whose_package_the_image_has_not(trainer: dict[str, Any], words: str) -> None:
+    changes = {f"trainer__{name}": value for name, value in trainer.items()}
+    (message,) = said(**changes)
+    assert words in message
+    assert said(**changes, runtime__image="example.org/own:1") == []
+    for kind in ("sdpa", "eager"):
+        assert said(trainer__model_init_kwargs={"attn_implementation": kind}) == []
+
+
 def test_an_optimizer_whose_package_the_image_has_not() -> None:
     (message,) = said(trainer__optim="adamw_8bit")
     assert message.startswith("trainer.optim: adamw_8bit needs bitsandbytes, which the operator's image has not; set")
@@ -208,6 +235,12 @@ def test_a_product_that_no_node_could_give(product: str, more: dict[str, Any], w
 )  # fmt: skip
 def test_a_product_that_a_node_may_well_have(product: str) -> None:
     assert said(**GPU, device__product=product) == []
+
+
+def test_devices_of_other_kinds() -> None:
+    (message,) = said(**GPU, resourceName="gpu.intel.com/i915")
+    assert message.startswith("resourceName: gpu.intel.com/i915 is no device of CUDA or ROCm; use nvidia.com/gpu")
+    assert said(**GPU, resourceName="volcano.sh/vgpu-number", device__product="NVIDIA-H200") == []
 
 
 def test_slices_of_what_has_them() -> None:

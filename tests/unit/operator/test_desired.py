@@ -92,6 +92,8 @@ def test_amd_labels_its_nodes_under_another_key() -> None:
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (expression,) = required["nodeSelectorTerms"][0]["matchExpressions"]
     assert expression["key"] == "amd.com/gpu.product-name"
+    pod = pod_spec(gpusPerNode=1, resourceName="volcano.sh/vgpu-number", device__product="NVIDIA-H200")
+    assert "nvidia.com/gpu.product" in json.dumps(pod["affinity"])
 
 
 def test_affinity_of_the_template_and_product_must_both_hold() -> None:

@@ -88,7 +88,7 @@ def test_the_shape_in_the_spec_counts_more_than_the_name() -> None:
         (
             "Qwen/Qwen2.5-7B",
             ["q_porj", "v_proj"],
-            "q_porj: the model has no module q_porj; did you mean q_proj?; there are q_proj, k_proj",
+            "q_porj: the model has no module q_porj; did you mean q_proj? There are q_proj, k_proj",
         ),
         ("Qwen/Qwen2.5-7B", ["c_attn"], "no module c_attn; there are q_proj, k_proj, v_proj, o_proj, gate_proj, up_"),
         (

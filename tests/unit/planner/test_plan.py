@@ -379,6 +379,11 @@ def test_what_does_not_fit_is_shown_with_the_settings_that_take_least() -> None:
     assert shown.recompute == "full"
 
 
+def test_headroom_is_proposed_where_it_is_what_is_missing() -> None:
+    made = plan(job(device=H100, memory={"headroom": 0.6}))
+    assert made.refusal.endswith("Fits with memory.headroom: 0.05.")
+
+
 def test_sixteen_bits_are_proposed_before_adapters() -> None:
     wide = {"source": "hf://Qwen/Qwen2.5-3B", "dtype": "float32"}
     made = plan(job(device={"memory": "32Gi"}).model_copy(update={"model": Model.model_validate(wide)}))

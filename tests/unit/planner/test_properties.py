@@ -148,6 +148,7 @@ CHANGES: dict[str, tuple[str, ...]] = {
     r"limits\.memory: (\d+Gi)": ("resources", "limits", "memory"),
     r"gpusPerNode: (\d+)": ("gpusPerNode",),
     r"^(\d+ GiB)": ("device", "memory"),
+    r"headroom: (\d\.\d+)": ("memory", "headroom"),
 }
 
 

@@ -8,7 +8,7 @@ from colocated_operator.cli.plan_view import gib
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.planner.devices import Hardware, hardware_of
-from colocated_runtime.planner.least import needed_device
+from colocated_runtime.planner.least import least
 from colocated_runtime.planner.plan import make_plan
 from colocated_runtime.planner.shapes import Shape
 
@@ -32,9 +32,13 @@ def on_each_device(spec: JobSpec, shape: Shape) -> dict[str, Plan]:
     return {product: make_plan(spec, shape, _hardware(spec, product)) for product in WELL_KNOWN[spec.backend]}
 
 
-def needed(spec: JobSpec, shape: Shape) -> int | None:
-    """GiB of the smallest GPU that would do, with the settings that take least; None where none would."""
-    return needed_device(spec, shape, _hardware(spec, WELL_KNOWN[spec.backend][0]))
+def needed(spec: JobSpec, shape: Shape) -> str:
+    """The smallest GPU that would do, with the settings that take least; empty where none would."""
+    found = least(spec, shape, _hardware(spec, WELL_KNOWN[spec.backend][0]))
+    if found is None:
+        return ""
+    host = f" and resources.limits.memory: {found.host}Gi" if found.host else ""
+    return f"with the settings that take least it needs GPUs of at least {found.device} GiB{host}"
 
 
 def _hardware(spec: JobSpec, product: str) -> Hardware:
@@ -44,8 +48,8 @@ def _hardware(spec: JobSpec, product: str) -> Hardware:
     return hardware
 
 
-def devices_view(name: str, command: str, plans: dict[str, Plan], least: int | None) -> RenderableType:
-    """A line a device, and the way to the whole plan: `command` lacks but the device. `least`: see `needed`."""
+def devices_view(name: str, command: str, plans: dict[str, Plan], words: str) -> RenderableType:
+    """A line a device, and the way to the whole plan: `command` lacks but the device. `words` as `needed` says it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("device")
     for title in ("GiB", "seconds a step"):
@@ -64,7 +68,7 @@ def devices_view(name: str, command: str, plans: dict[str, Plan], least: int | N
         "",
         table,
         "",
-        *([Text(f"with the settings that take least it fits on GPUs of at least {least} GiB")] if least else []),
+        *([Text(words)] if words else []),
         *notes,
         Text(f"the whole plan of one: {command} --device-product {smallest or largest}", no_wrap=True),
         Text("of another GPU: --device-memory 80Gi; for good: spec.device", "dim"),

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from colocated_runtime.contract.job import JobSpec
 
 LABELS = {"nvidia.com": "nvidia.com/gpu.product", "amd.com": "amd.com/gpu.product-name"}
-"""Key of the node label with the product, by the domain of the resource."""
+"""Key of the node label with the product, by the domain of the resource; under other domains GPUs are NVIDIA's too,
+given out by other device plugins."""
+FOREIGN = ("gpu.intel.com", "habana.ai", "google.com", "cloud-tpus.google.com", "aws.amazon.com", "huawei.com")
+"""Domains of devices that are neither CUDA's nor ROCm's."""
 
 DIVISIBLE = (
     "NVIDIA-B200", "NVIDIA-H200", "NVIDIA-H200-NVL", "NVIDIA-GH200-480GB", "NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe",
@@ -50,16 +53,20 @@ NEAR = 4
 
 def product_label(resource: str) -> str:
     """Key of the node label that names the product of `resource`, e.g. nvidia.com/gpu."""
-    domain = resource.partition("/")[0]
-    return LABELS.get(domain, f"{domain}/gpu.product")
+    return LABELS.get(resource.partition("/")[0], LABELS["nvidia.com"])
 
 
 def refusals(spec: JobSpec) -> Iterator[str]:
-    """What is wrong with spec.device.product by itself and beside resourceName: its pods would stay Pending."""
-    product = spec.device.product
-    if product is None:
-        return
-    near, domain = _near(product), spec.resource_name.partition("/")[0]
+    """What is wrong with resourceName, and with device.product by itself and beside it: pods would stay Pending."""
+    product, domain = spec.device.product, spec.resource_name.partition("/")[0]
+    if domain in FOREIGN and spec.gpus_per_node:
+        yield f"resourceName: {spec.resource_name} is no device of CUDA or ROCm; use nvidia.com/gpu or amd.com/gpu"
+    elif product is not None:
+        yield from _product(spec, product, domain)
+
+
+def _product(spec: JobSpec, product: str, domain: str) -> Iterator[str]:
+    near = _near(product)
     vendor = next((name for name in VENDORS if any(_vendor(label) == name for label in (product, *near))), None)
     if domain in VENDORS and vendor not in (None, domain):
         yield (

@@ -98,7 +98,7 @@ def refusals(spec: JobSpec) -> Iterator[str]:
     known = options.options(algorithm)
     values = {name: option.default for name, option in known.items()} | dict(trainer)
     if spec.runtime.image is None:
-        yield from _optimizer(trainer)
+        yield from _packages(trainer)
     yield from _keys(trainer)
     yield from _sizes(spec)
     yield from _ranges(trainer)
@@ -108,14 +108,27 @@ def refusals(spec: JobSpec) -> Iterator[str]:
         yield from _importance_sampling(values)
 
 
-def _optimizer(trainer: Options) -> Iterator[str]:
-    """Another image may have the package."""
+def _packages(trainer: Options) -> Iterator[str]:
+    """What needs a package that the operator's image has not; another image may have it."""
+    instead = "which the operator's image has not; set runtime.image to one that has it, or"
     optimizer = str(trainer.get("optim"))
-    package = OPTIMIZER_PACKAGES.get(optimizer)
-    if package:
+    if optimizer in OPTIMIZER_PACKAGES:
         yield (
-            f"trainer.optim: {optimizer} needs {package}, which the operator's image has not; set runtime.image to one"
-            " that has it, or use adamw_torch_fused, with memory.offload: optimizer where memory is short"
+            f"trainer.optim: {optimizer} needs {OPTIMIZER_PACKAGES[optimizer]}, {instead} use adamw_torch_fused, with"
+            " memory.offload: optimizer where memory is short"
+        )
+    if trainer.get("use_liger_kernel"):
+        yield f"trainer.use_liger_kernel: true needs liger-kernel, {instead} leave it out"
+    given = trainer.get("model_init_kwargs")
+    model = given if isinstance(given, Mapping) else {}
+    if model.get("use_kernels"):
+        yield f"trainer.model_init_kwargs.use_kernels: true needs kernels, {instead} leave it out"
+    attention = str(model.get("attn_implementation", ""))
+    if attention.startswith("flash_attention") or "/" in attention:
+        package = "kernels" if "/" in attention else "flash-attn"
+        yield (
+            f"trainer.model_init_kwargs.attn_implementation: {attention} needs {package}, {instead} leave it out: rows"
+            " are packed, without padding, where the model's attention allows it"
         )
 
 

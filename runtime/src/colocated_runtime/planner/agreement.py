@@ -80,8 +80,8 @@ def _adapters(spec: JobSpec, shape: Shape) -> Iterator[str]:
         wrong = odd[0] if odd else last if last not in (*modules, "embed_tokens", "lm_head") else None
         if wrong is not None:
             near = difflib.get_close_matches(wrong, (*modules, *AROUND) if odd else modules, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}? There" if near else "; there"
             yield (
-                f"lora.target_modules: {name}: the model has no module {wrong}{hint}; there are {', '.join(modules)},"
+                f"lora.target_modules: {name}: the model has no module {wrong}{hint} are {', '.join(modules)},"
                 " or leave it out for all linear layers"
             )

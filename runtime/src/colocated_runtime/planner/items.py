@@ -16,7 +16,7 @@ class Item(NamedTuple):
 
 def total(items: list[Item]) -> int:
     """Sum of the items' bytes."""
-    return sum(item.bytes for item in items)
+    return sum([item.bytes for item in items])
 
 
 def gib(size: float) -> str:

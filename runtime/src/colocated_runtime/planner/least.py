@@ -1,6 +1,6 @@
 """The least that a job needs: of a device, and of the pod's memory, whatever may be set."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.planner.devices import GIB, Hardware
@@ -46,10 +46,25 @@ def with_enough_host(job: Workload, own: Given) -> Workload | None:
     return replace(job, hardware=replace(job.hardware, host_limit_bytes=-(-needed // GIB) * GIB))
 
 
-def needed_device(spec: JobSpec, shape: Shape, hardware: Hardware) -> int | None:
-    """GiB of the smallest device on which some setting that `spec` leaves open fits, whatever the pod's memory."""
-    job = workload(spec, shape, hardware, None)
-    return least_device(without_host_limit(job), given(spec, shape))
+@dataclass(frozen=True)
+class Least:
+    """GiB of what some setting of a job fits into."""
+
+    device: int
+    host: int | None
+    """Of the pod's memory, where its limit is below that."""
+
+
+def least(spec: JobSpec, shape: Shape, hardware: Hardware) -> Least | None:
+    """The smallest device, by the settings that `spec` leaves open, and the pod's memory there; None if no device would
+    do."""
+    job, own = workload(spec, shape, hardware, None), given(spec, shape)
+    size = least_device(without_host_limit(job), own)
+    if size is None:
+        return None
+    sized = replace(job, hardware=replace(hardware, device_bytes=size * GIB))
+    enough = with_enough_host(sized, own) or sized
+    return Least(size, None if enough is sized else (enough.hardware.host_limit_bytes or 0) // GIB)
 
 
 def least_device(job: Workload, own: Given) -> int | None:

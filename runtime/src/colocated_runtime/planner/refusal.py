@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from colocated_runtime.contract.devices import wrong_dtype
-from colocated_runtime.contract.job import JobSpec, Lora
+from colocated_runtime.contract.job import JobSpec, Lora, Memory
 from colocated_runtime.planner.devices import GIB
 from colocated_runtime.planner.items import Item, gib, total
 from colocated_runtime.planner.least import frugal, least_device, with_enough_host, without_host_limit
@@ -16,6 +16,8 @@ from colocated_runtime.planner.search import Candidate, Given, best, exact_in_an
 from colocated_runtime.planner.workload import ADAMW, BYTES, Workload, workload
 
 LARGEST_ITEMS = 4
+HEADROOM = Memory().headroom
+"""The default: more is what somebody asked for."""
 SHORTEST_COMPLETION = 64
 """Shorter completions are not proposed."""
 MOST_DEVICES = 8
@@ -128,6 +130,8 @@ def _changes(spec: JobSpec, chosen: Candidate, own: Given) -> Iterator[Change]:
     if own.offload == "none":
         yield Change(job, replace(own, offload="optimizer"))
     yield Change(job, free)
+    if own.headroom > HEADROOM:
+        yield Change(job, replace(free, headroom=HEADROOM), f"memory.headroom: {HEADROOM}")
     yield from _with_host(job, own)
     yield from _with_host(job, free)
     for other, words in _other_jobs(spec, job):
