@@ -13,6 +13,8 @@ from colocated_runtime.contract import names
 from colocated_runtime.contract.report import Report
 from colocated_runtime.contract.values import quantity_bytes
 
+STARTING = (None, "ContainerCreating", "PodInitializing")
+"""What the kubelet says of a container that nothing is known to hold up."""
 DIGITS = re.compile(r"[0-9]{1,18}")
 
 
@@ -46,6 +48,8 @@ class ChildJob:
     restart_count: int
     """Counted restarts before this attempt, from the annotation."""
     created: datetime
+    completions: int
+    """Pods that it takes."""
     deleting: bool
     suspended: bool
     conditions: Mapping[str, str]
@@ -72,6 +76,15 @@ class ChildJob:
         return "FailureTarget" in self.conditions or "Failed" in self.conditions
 
 
+class Failure(NamedTuple):
+    """A container beside ours, or one that runs before it, that ended with an error."""
+
+    container: str
+    exit_code: int
+    words: str
+    """Its termination message, or the kubelet's reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChildPod:
     """A pod of an attempt, or what was last seen of it."""
@@ -92,12 +105,24 @@ class ChildPod:
     """deletionTimestamp, which includes the grace period."""
     gone: bool
     unschedulable: str
-    """The scheduler's message, while it finds no node."""
+    """Why the pod has no node."""
+    scheduled: datetime | None
+    """When it was given its node."""
     disruption: str
     """Reason of the DisruptionTarget condition."""
+    waiting_container: str
+    """Ours, unless another one is known to be stuck."""
     waiting_reason: str
     waiting_message: str
+    initializing: str
+    """The init container that runs."""
+    runs: bool
+    """Whether our container runs, as far as its node has said."""
+    others: tuple[str, ...]
+    """The containers beside ours that have not ended."""
+    failure: Failure | None
     exit_code: int | None
+    """Of our container, as all that follows."""
     exit_reason: str
     exit_time: datetime | None
     last_words: str
@@ -113,9 +138,14 @@ class ChildPod:
         return self.gone or self.phase in ("Succeeded", "Failed")
 
     @property
+    def ended(self) -> bool:
+        """Whether our container has ended, or never will begin; others of the pod may run on."""
+        return self.terminal or self.exit_code is not None
+
+    @property
     def running(self) -> bool:
-        """Whether a container of the pod runs, as far as its node has said."""
-        return self.phase == "Running" and not self.gone
+        """Whether our container runs and can be asked, as far as its node has said."""
+        return self.runs and not self.terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +234,7 @@ def child_job(body: Mapping[str, Any], *, gone: bool = False) -> ChildJob:
         attempt=_number(meta["labels"].get(names.LABEL_ATTEMPT)),
         restart_count=_number(annotations.get(names.ANNOTATION_RESTARTS)),
         created=moment(meta["creationTimestamp"]),
+        completions=_number((body.get("spec") or {}).get("completions")),
         deleting="deletionTimestamp" in meta,
         suspended=bool((body.get("spec") or {}).get("suspend")),
         conditions={name: c.get("reason", "") for name, c in conditions.items()},
@@ -225,12 +256,18 @@ def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:
     meta, status = body["metadata"], body.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or []}
     scheduled = conditions.get("PodScheduled", {})
-    container: Mapping[str, Any] = next(
-        (c for c in status.get("containerStatuses") or [] if c["name"] == names.CONTAINER), {}
+    before, beside = status.get("initContainerStatuses") or [], status.get("containerStatuses") or []
+    ours: Mapping[str, Any] = next((c for c in beside if c["name"] == names.CONTAINER), {"name": names.CONTAINER})
+    others = [c for c in beside if c["name"] != names.CONTAINER]
+    restarted = _restarted(body)
+    once = [c for c in before if c["name"] not in restarted]
+    stuck = next((c for c in (*before, ours, *others) if _state(c, "waiting").get("reason") not in STARTING), ours)
+    ended = _state(ours, "terminated")
+    deadline, finished, bound = (
+        meta.get("deletionTimestamp"),
+        ended.get("finishedAt"),
+        scheduled.get("lastTransitionTime"),
     )
-    state = container.get("state") or {}
-    waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-    deadline, finished = meta.get("deletionTimestamp"), ended.get("finishedAt")
     return ChildPod(
         name=meta["name"],
         namespace=meta["namespace"],
@@ -245,16 +282,41 @@ def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:
         created=moment(meta["creationTimestamp"]),
         deadline=moment(deadline) if deadline else None,
         gone=gone,
-        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else "",
+        unschedulable=scheduled.get("message", "") if scheduled.get("status") == "False" else "",
+        scheduled=moment(bound) if bound and scheduled.get("status") == "True" else None,
         disruption=conditions.get("DisruptionTarget", {}).get("reason", ""),
-        waiting_reason=waiting.get("reason", ""),
-        waiting_message=waiting.get("message", ""),
+        waiting_container=stuck["name"],
+        waiting_reason=_state(stuck, "waiting").get("reason", ""),
+        waiting_message=_state(stuck, "waiting").get("message", ""),
+        initializing=next((c["name"] for c in once if "running" in (c.get("state") or {})), ""),
+        runs="running" in (ours.get("state") or {}),
+        others=tuple(c["name"] for c in others if "terminated" not in (c.get("state") or {})),
+        failure=next(filter(None, map(_failure, (*once, *others))), None),
         exit_code=ended.get("exitCode"),
         exit_reason=ended.get("reason", ""),
         exit_time=moment(finished) if finished else None,
         last_words=ended.get("message", ""),
         message=status.get("message", ""),
         memory_limit=_memory_limit(body),
+    )
+
+
+def _restarted(body: Mapping[str, Any]) -> set[str]:
+    """Init containers that run beside the others and are started again when they end: their ends fail no pod."""
+    containers = (body.get("spec") or {}).get("initContainers") or []
+    return {c["name"] for c in containers if c.get("restartPolicy") == "Always"}
+
+
+def _state(container: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What the kubelet says of a container in the state `name`; empty if it is in another one."""
+    return (container.get("state") or {}).get(name) or {}
+
+
+def _failure(container: Mapping[str, Any]) -> Failure | None:
+    ended = _state(container, "terminated")
+    code = _number(ended.get("exitCode"))
+    return (
+        Failure(container["name"], code, ended.get("message") or ended.get("reason") or "no message") if code else None
     )
 
 

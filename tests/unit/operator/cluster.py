@@ -32,7 +32,7 @@ def rl_job(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = N
 def child(attempt: int = 1, **changes: Any) -> ChildJob:
     values: dict[str, Any] = {
         "name": f"job-abcde-{attempt}", "namespace": "ns", "uid": f"job-{attempt}", "owner": UID, "version": 1,
-        "attempt": attempt, "restart_count": 0, "created": START, "deleting": False,
+        "attempt": attempt, "restart_count": 0, "created": START, "completions": 1, "deleting": False,
         "suspended": False, "conditions": {}, "message": "", "terminating": 0, "gone": False,
     }  # fmt: skip
     return ChildJob(**(values | changes))
@@ -43,10 +43,14 @@ def pod(attempt: int = 1, index: int = 0, **changes: Any) -> ChildPod:
         "name": f"job-abcde-{attempt}-{index}-x", "namespace": "ns", "uid": f"pod-{attempt}-{index}",
         "job_uid": f"job-{attempt}", "version": 1, "attempt": attempt, "index": index,
         "phase": "Running", "reason": "", "ip": "10.0.0.1", "created": START, "deadline": None, "gone": False,
-        "unschedulable": "", "disruption": "", "waiting_reason": "", "waiting_message": "", "exit_code": None,
+        "unschedulable": "", "scheduled": START, "disruption": "", "waiting_container": "colocated",
+        "waiting_reason": "", "waiting_message": "", "initializing": "", "others": (), "failure": None,
+        "exit_code": None,
         "exit_reason": "", "exit_time": None, "last_words": "", "message": "", "memory_limit": 64 * 2**30,
     }  # fmt: skip
-    return ChildPod(**(values | changes))
+    values |= changes
+    runs = values["phase"] == "Running" and values["exit_code"] is None
+    return ChildPod(**({"runs": runs} | values))
 
 
 def report(step: int = 0, attempt: int = 1, node: int = 0, **changes: Any) -> Report:

@@ -146,6 +146,12 @@ class Cluster:
         if spec.get("suspend"):
             for pod in pods:
                 self.delete("Pod", pod["metadata"]["name"])
+        elif status.get("late") or self._is_late(job):
+            status["late"] = True
+            for pod in pods:
+                if pod["status"]["phase"] not in ("Succeeded", "Failed"):
+                    self.delete("Pod", pod["metadata"]["name"])
+            self._condition(job, "FailureTarget" if not over else "Failed", "DeadlineExceeded")
         elif phases["Failed"] or status.get("vanished"):
             for pod in pods:
                 if pod["status"]["phase"] not in ("Succeeded", "Failed"):
@@ -157,6 +163,10 @@ class Cluster:
             for index in range(spec["completions"]):
                 if not any(_index(pod) == index for pod in pods):
                     self._make_pod(job, index)
+
+    def _is_late(self, job: Body) -> bool:
+        seconds, start = job["spec"].get("activeDeadlineSeconds"), job["status"].get("startTime")
+        return seconds is not None and start and self.now - observe.moment(start) >= timedelta(seconds=seconds)
 
     def _condition(self, job: Body, kind: str, reason: str) -> None:
         if kind not in {entry["type"] for entry in job["status"]["conditions"]}:
@@ -174,6 +184,7 @@ class Cluster:
                 "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
                 "ownerReferences": [{"kind": "Job", "uid": meta["uid"], "controller": True}],
             },
+            "spec": copy.deepcopy(job["spec"]["template"]["spec"]),
             "status": {"phase": "Pending"},
         })  # fmt: skip
 
@@ -183,29 +194,31 @@ class Cluster:
     def suspend_child(self, job: Body, value: bool) -> None:
         """As a queue does it."""
         job["spec"]["suspend"] = value
+        job["status"]["startTime"] = stamp(self.now)  # the clock of the Job's own deadline starts again
         self.put(job)
 
     # The kubelet
 
     def start(self, pod: Body) -> None:
-        """Its container runs, from the newest checkpoint."""
+        """Its containers run, ours from the newest checkpoint."""
         if pod["status"]["phase"] == "Pending" and "deletionTimestamp" not in pod["metadata"]:
-            pod["status"] |= {"phase": "Running", "podIP": "10.0.0.1"}
+            running = [{"name": entry["name"], "state": {"running": {}}} for entry in pod["spec"]["containers"]]
+            pod["status"] |= {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": running}
             self.steps[pod["metadata"]["uid"]] = self.saved_step
             self.put(pod)
 
     def work(self, pod: Body, *, save: bool = False) -> None:
         """One step."""
         uid = pod["metadata"]["uid"]
-        if pod["status"]["phase"] == "Running" and uid not in self.lost:
+        if runs(pod) and uid not in self.lost:
             self.steps[uid] = min(TOTAL_STEPS, self.steps[uid] + 1)
             if save:
                 self.saved_step = max(self.saved_step, self.steps[uid])
 
     def exit(self, pod: Body, outcome: Outcome) -> None:
-        """The launcher exits with its last words; a stopped one has saved."""
+        """The launcher exits with its last words; a stopped one has saved. Other containers of the pod run on."""
         uid = pod["metadata"]["uid"]
-        if pod["status"]["phase"] != "Running" or uid in self.lost:
+        if not runs(pod) or uid in self.lost:
             return
         if outcome is Outcome.COMPLETE:
             self.steps[uid] = TOTAL_STEPS
@@ -213,12 +226,33 @@ class Cluster:
             self.saved_step = max(self.saved_step, self.steps[uid])
         code = {Outcome.COMPLETE: 0, Outcome.PREEMPTED: 143}.get(outcome, 1)
         words = self.report(pod, stage=Stage.FINISHED, outcome=outcome, message=outcome.value).within(TERMINATION_LIMIT)
+        self._exit(pod, {names.CONTAINER}, code, words)
+
+    def exit_others(self, pod: Body, code: int) -> None:
+        """The containers beside ours exit."""
+        if pod["status"]["phase"] == "Running" and pod["metadata"]["uid"] not in self.lost:
+            running = {entry["name"] for entry in pod["status"]["containerStatuses"] if "running" in entry["state"]}
+            self._exit(pod, running - {names.CONTAINER}, code)
+
+    def _exit(self, pod: Body, which: set[str], code: int, words: str = "") -> None:
+        """A pod is over when all its containers are."""
         ended = {"exitCode": code, "finishedAt": stamp(self.now), "message": words}
-        pod["status"] |= {
-            "phase": "Succeeded" if code == 0 else "Failed",
-            "containerStatuses": [{"name": names.CONTAINER, "state": {"terminated": ended}}],
-        }
+        states = {entry["name"]: entry["state"] for entry in pod["status"]["containerStatuses"]}
+        states |= {name: {"terminated": ended} for name in which}
+        pod["status"]["containerStatuses"] = [{"name": name, "state": state} for name, state in states.items()]
+        if all("terminated" in state for state in states.values()):
+            failed = any(state["terminated"]["exitCode"] for state in states.values())
+            pod["status"]["phase"] = "Failed" if failed else "Succeeded"
         self.put(pod)
+
+    def fail_before(self, pod: Body) -> None:
+        """A container that runs before ours fails: the pod is over."""
+        before = pod["spec"].get("initContainers")
+        if before and pod["status"]["phase"] == "Pending" and pod["metadata"]["uid"] not in self.lost:
+            ended = {"exitCode": 1, "finishedAt": stamp(self.now), "message": "no such bucket"}
+            states = [{"name": before[0]["name"], "state": {"terminated": ended}}]
+            pod["status"] |= {"phase": "Failed", "initContainerStatuses": states}
+            self.put(pod)
 
     def end(self, pod: Body) -> None:
         """What the kubelet does with a pod that is being deleted: SIGTERM, then it is gone."""
@@ -227,6 +261,7 @@ class Cluster:
             return
         failed = pod["status"]["phase"] != "Succeeded"
         self.exit(pod, Outcome.PREEMPTED)
+        self.exit_others(pod, 143)
         self.remove("Pod", meta["name"])
         for job in self.of_kind("Job"):
             if failed and job["metadata"]["uid"] == observe.controller(pod, "Job") and not job["spec"].get("suspend"):
@@ -244,6 +279,11 @@ class Cluster:
             "checkpoints": saved if self.saved_step else [],
         }  # fmt: skip
         return Report(**(values | changes))
+
+
+def runs(pod: Body) -> bool:
+    """Whether our container runs."""
+    return observe.child_pod(pod).running
 
 
 def _index(pod: Body) -> int:
@@ -298,7 +338,7 @@ class Client:
         if kind == "Event":
             self.cluster.events.append(body)
         if kind == "Job":
-            body["status"] = {"conditions": []}
+            body["status"] = {"conditions": [], "startTime": stamp(self.cluster.now)}
             self.cluster.overlaps += [
                 f"{name} beside {pod['metadata']['name']}"
                 for pod in self.cluster.of_kind("Pod")
@@ -357,7 +397,7 @@ class Reports:
 
     def _ask(self, pod: ChildPod, before: Pulled | None) -> Pulled:
         body = self.cluster.objects.get(("Pod", pod.name))
-        answers = body and body["status"]["phase"] == "Running"
+        answers = body and runs(body)
         if not answers or pod.uid in self.cluster.lost | self.cluster.silent:
             since = before.since if before and before.since else self.cluster.now
             return Pulled(before.report if before else None, "no answer within 3 s", since)

@@ -60,7 +60,7 @@ def test_queue_labels_go_to_the_job_and_no_others() -> None:
 
 
 def test_deadline_holds_without_an_operator() -> None:
-    assert objects.job(plan(seconds_left=90))["spec"]["activeDeadlineSeconds"] == 90
+    assert objects.job(plan(seconds_left=90))["spec"]["activeDeadlineSeconds"] == 90 + objects.BACKSTOP_SECONDS
     assert "activeDeadlineSeconds" not in objects.job(plan())["spec"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.contract.bad_jobs import GOOD
 from tests.unit.operator.cluster import START, Life, child, last_words, pod, report, rl_job
 
-from colocated_operator.observe import ChildJob, ChildPod, Observation, Pulled, child_pod
+from colocated_operator.observe import ChildJob, ChildPod, Failure, Observation, Pulled, child_pod
 from colocated_operator.policies.ending import Ending, ending
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import TERMINATION_LIMIT
@@ -19,8 +19,8 @@ FAILED = {"conditions": {"Failed": "BackoffLimitExceeded"}}
 OVER = {"phase": "Failed", "exit_code": 1}
 
 
-def judged(job: ChildJob, *pods: ChildPod, reports: dict[str, Pulled] | None = None) -> Ending | None:
-    return ending(Observation(rl_job(), (job,), pods, reports or {}), job, START)
+def judged(job: ChildJob, *pods: ChildPod, reports: dict[str, Pulled] | None = None, after: float = 0) -> Ending | None:
+    return ending(Observation(rl_job(), (job,), pods, reports or {}), job, START + timedelta(seconds=after))
 
 
 def test_it_goes_on_until_job_and_pods_are_over() -> None:
@@ -61,6 +61,21 @@ def test_of_two_failures_the_first_decides() -> None:
         ({"exit_code": 143}, Outcome.PREEMPTED),
         ({"exit_code": None, "disruption": "PreemptionByScheduler"}, Outcome.PREEMPTED),
         ({"exit_code": None, "reason": "UnexpectedAdmissionError"}, Outcome.PREEMPTED),
+        ({"exit_code": None, "reason": "OutOfnvidia.com/gpu"}, Outcome.PREEMPTED),
+        ({"exit_code": None, "failure": Failure("fetch", 1, "Error")}, Outcome.CRASH),
+        ({"exit_code": 0, "failure": Failure("proxy", 1, "Error")}, Outcome.CRASH),
+        (
+            {"exit_code": None, "failure": Failure("fetch", 1, "x"), "disruption": "EvictionByEvictionAPI"},
+            Outcome.PREEMPTED,
+        ),
+        (
+            {"exit_code": 0, "failure": Failure("proxy", 1, "x"), "last_words": last_words(Outcome.COMPLETE)},
+            Outcome.COMPLETE,
+        ),
+        ({"exit_code": None, "failure": Failure("fetch", 143, "Error"), "deadline": START}, Outcome.PREEMPTED),
+        ({"exit_code": None, "failure": Failure("fetch", 1, "Error"), "deadline": START}, Outcome.CRASH),
+        ({"exit_code": 137, "exit_reason": "Error", "deadline": START}, Outcome.PREEMPTED),
+        ({"exit_code": 137, "exit_reason": "ContainerStatusUnknown"}, Outcome.NODE_LOST),
         ({"exit_code": 1, "last_words": "some garbage \x00 {"}, Outcome.CRASH),
         ({"exit_code": 1, "last_words": '{"name": "cut off'}, Outcome.CRASH),
         ({"exit_code": 2, "last_words": last_words(Outcome.USER_ERROR)}, Outcome.USER_ERROR),
@@ -171,6 +186,76 @@ def test_any_last_words_end_in_a_status_that_can_be_written(words: str, exit_cod
     status = JobStatus.model_validate(life.status)
     assert status.phase in ("Complete", "Failed", "Restarting", "Starting")
     assert all(len(condition.message) <= 4096 for condition in status.conditions)
+
+
+def test_container_that_failed_the_pod_is_named() -> None:
+    found = judged(child(**FAILED), pod(phase="Failed", failure=Failure("fetch", 2, "no such bucket\n")))
+    assert found is not None
+    assert found.message == "pod job-abcde-1-0-x, container fetch, exit code 2: no such bucket"
+    assert found.exit_code == 2
+
+
+def test_a_node_that_does_not_admit_the_pod_is_quoted() -> None:
+    said = "Pod was rejected: Allocate failed due to no healthy devices present"
+    found = judged(child(**FAILED), pod(phase="Failed", reason="UnexpectedAdmissionError", message=said))
+    assert found is not None
+    assert found.message == f"pod job-abcde-1-0-x: UnexpectedAdmissionError: {said}"
+
+
+PROXIED = {"others": ("proxy",), "exit_time": START}
+
+
+def test_pod_whose_proxy_runs_on_is_over_a_while_after_its_launcher() -> None:
+    done = pod(exit_code=0, last_words=last_words(Outcome.COMPLETE, 10), **PROXIED)
+    assert judged(child(), done, after=14) is None, "the proxy may end by itself"
+    found = judged(child(), done, after=16)
+    assert found is not None
+    assert (found.outcome, found.message, found.report is not None) == (Outcome.COMPLETE, "Complete", True)
+    assert judged(child(completions=2), done, after=16) is None, "the other node's pod is not known yet"
+    other = pod(index=1, others=("proxy",))
+    assert judged(child(completions=2), done, other, after=16) is None, "the other node still saves"
+
+
+def test_failure_of_a_pod_whose_proxy_runs_on_ends_the_attempt_although_others_wait_for_it() -> None:
+    crashed = pod(exit_code=1, last_words=last_words(Outcome.CRASH), **PROXIED)
+    waiting = pod(index=1, others=("proxy",))
+    assert judged(child(completions=2), crashed, waiting, after=14) is None
+    found = judged(child(completions=2), crashed, waiting, after=16)
+    assert found is not None
+    assert found.outcome is Outcome.CRASH
+    assert judged(child(), pod(exit_code=1, exit_time=START), after=99) is None, "its phase will follow"
+
+
+def body(phase: str, ours: dict, *others: dict, before: tuple[dict, ...] = (), **spec: object) -> dict:
+    return {
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {}, "creationTimestamp": START.isoformat()},
+        "spec": {"containers": [{"name": "colocated"}], **spec},
+        "status": {
+            "phase": phase,
+            "initContainerStatuses": list(before),
+            "containerStatuses": [*others, {"name": "colocated", "state": ours}],
+        },
+    }
+
+
+ERROR = {"terminated": {"exitCode": 3, "reason": "Error", "message": "no such bucket"}}
+INITIALIZING = {"waiting": {"reason": "PodInitializing"}}
+
+
+def test_other_containers_are_read_from_the_pod() -> None:
+    failed = child_pod(body("Failed", INITIALIZING, before=({"name": "fetch", "state": ERROR},)))
+    assert failed.failure == Failure("fetch", 3, "no such bucket")
+    helper = {"name": "helper", "restartPolicy": "Always"}
+    restarted = body("Running", {"running": {}}, before=({"name": "helper", "state": ERROR},), initContainers=[helper])
+    assert child_pod(restarted).failure is None, "it is started again"
+    proxied = child_pod(body("Running", {"terminated": {"exitCode": 0}}, {"name": "proxy", "state": {"running": {}}}))
+    assert (proxied.others, proxied.running, proxied.ended, proxied.terminal) == (("proxy",), False, True, False)
+    unpulled = {"name": "proxy", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    beside = child_pod(body("Pending", {"running": {}}, unpulled))
+    assert beside.running, "the phase stays Pending while another container waits for its image"
+    assert (beside.waiting_container, beside.waiting_reason) == ("proxy", "ImagePullBackOff")
+    fetching = child_pod(body("Pending", INITIALIZING, before=({"name": "fetch", "state": {"running": {}}},)))
+    assert (fetching.initializing, fetching.waiting_reason) == ("fetch", "PodInitializing")
 
 
 def test_limit_and_message_are_read_from_the_pod() -> None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import hypothesis.strategies as st
 import pytest
@@ -17,9 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.operator.simulated import WATCHED, Cluster, Fault, Killed, Loop, Operator
 
 from colocated_operator.kube import KubeError
+from colocated_operator.observe import moment
 from colocated_runtime.contract.outcome import Outcome
 
 STUB = {"command": ["stub"]}
+BESIDE = {"containers": [{"name": "proxy"}], "initContainers": [{"name": "fetch"}]}
+"""Containers of the user's, in the pods of the job."""
 LAST_CALL = 12
 """A pass makes fewer calls than this, mostly."""
 ENDS = [Outcome.COMPLETE, Outcome.CRASH, Outcome.DEVICE_OUT_OF_MEMORY, Outcome.TRANSIENT, Outcome.USER_ERROR]
@@ -38,13 +41,15 @@ def quiet() -> Iterator[None]:
 class Life(RuleBasedStateMachine):
     """One job; one operator, sometimes two by mistake."""
 
-    @initialize(nodes=st.integers(1, 2), max_restarts=st.integers(0, 2), backoff=st.sampled_from([0, 10]))
-    def begin(self, nodes: int, max_restarts: int, backoff: int) -> None:
+    @initialize(
+        nodes=st.integers(1, 2), max_restarts=st.integers(0, 2), backoff=st.sampled_from([0, 10]), beside=st.booleans()
+    )
+    def begin(self, nodes: int, max_restarts: int, backoff: int, beside: bool) -> None:
         self.loop = Loop()
         self.cluster = Cluster()
         template = {"storage": "1Gi", "accessModes": ["ReadWriteMany"]}
         self.spec = {
-            "runtime": STUB,
+            "runtime": STUB | ({"podTemplate": {"spec": BESIDE}} if beside else {}),
             "nodes": nodes,
             "checkpoint": {"storage": {"volumeClaimTemplate": template}},
             "restart": {"maxRestarts": max_restarts, "backoffSeconds": backoff},
@@ -158,6 +163,18 @@ class Life(RuleBasedStateMachine):
         elif pods:
             self.cluster.exit(data.draw(st.sampled_from(pods)), outcome)
 
+    @rule(data=st.data(), code=st.sampled_from([0, 1]))
+    def other_container_exits(self, data: st.DataObject, code: int) -> None:
+        pods = self.cluster.of_kind("Pod")
+        if pods:
+            self.cluster.exit_others(data.draw(st.sampled_from(pods)), code)
+
+    @rule(data=st.data())
+    def init_container_fails(self, data: st.DataObject) -> None:
+        pods = self.cluster.of_kind("Pod")
+        if pods:
+            self.cluster.fail_before(data.draw(st.sampled_from(pods)))
+
     @rule(data=st.data())
     def pod_deleted_by_hand(self, data: st.DataObject) -> None:
         pods = self.cluster.of_kind("Pod")
@@ -187,7 +204,12 @@ class Life(RuleBasedStateMachine):
     @rule(value=st.booleans())
     def user_suspends(self, value: bool) -> None:
         self.spec = {**self.spec, "suspend": value}
-        self.cluster.apply(self.spec)
+        self.cluster.apply({key: value for key, value in self.spec.items() if value is not None})
+
+    @rule(seconds=st.sampled_from([None, 30, 300, 100_000]))
+    def user_moves_the_deadline(self, seconds: int | None) -> None:
+        self.spec = {**self.spec, "activeDeadlineSeconds": seconds}
+        self.cluster.apply({key: value for key, value in self.spec.items() if value is not None})
 
     @rule(value=st.booleans())
     def quota(self, value: bool) -> None:
@@ -222,6 +244,8 @@ class Life(RuleBasedStateMachine):
         for before, after in zip(statuses[max(0, self.seen - 1) :], statuses[max(1, self.seen) :], strict=False):
             for number in ("attempt", "restartCount"):
                 assert after.get(number, 0) >= before.get(number, 0), number
+            if _deadline(after) and before["phase"] != "Failed":
+                assert self.cluster.now + self.cluster.skew >= _deadline(after)
             if before.get("phase") in ("Complete", "Failed"):
                 assert after["phase"] == before["phase"]
             ended = [entry["attempt"] for entry in after.get("restarts", [])]
@@ -235,8 +259,7 @@ class Life(RuleBasedStateMachine):
         if not hasattr(self, "cluster"):
             return
         self.cluster.quota, self.cluster.silent, self.cluster.skew = False, set(), timedelta(0)
-        self.spec = {**self.spec, "suspend": False}
-        self.cluster.apply(self.spec)
+        self.user_suspends(False)
         for _ in range(60):
             self.time_passes(20.0)
             self.cluster.control()
@@ -270,6 +293,14 @@ def _attempt(job: dict) -> int:
 
 def _step(status: dict) -> int:
     return status.get("checkpoints", {}).get("step", 0)
+
+
+def _deadline(status: dict) -> datetime | None:
+    """When the deadline was over that a failed job is said to have exceeded."""
+    failed = next(entry for entry in status["conditions"] if entry["type"] == "Failed")
+    if failed["reason"] != "DeadlineExceeded":
+        return None
+    return moment(status["startTime"]) + timedelta(seconds=int(failed["message"].rpartition(" ")[2]))
 
 
 def _suspension(status: dict) -> bool:

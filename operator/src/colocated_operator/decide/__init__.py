@@ -32,9 +32,11 @@ def decide(observation: Observation, now: datetime, settings: Settings) -> Decis
     if observation.job.deleting:
         return Decision(status)
     child = observation.child(status.attempt)
-    terminal = status.phase in ("Complete", "Failed") and not (child and child.live)
+    stalled = _is_true(status, "Stalled")
+    told = _is_true(status, status.phase) and not stalled
+    terminal = status.phase in ("Complete", "Failed") and (told or not (child and child.live))
     unchanged = status.observed_generation == observation.job.generation
-    if terminal and (unchanged or not _is_true(status, "Stalled")):
+    if terminal and (unchanged or not stalled):
         return finished(observation, status, now)
     spec, problem = parse(observation.job.spec)
     if spec is None or problem:
@@ -61,7 +63,7 @@ def _going(s: Situation) -> Decision:
         return suspending(s, child)
     if s.resuming and (child.gone or child.deleting):
         return between_attempts(s, child)
-    if end is None and (s.seconds_left is None or s.seconds_left > 0):
+    if end is None and not s.late:
         return running(s, child)
     if end is None:
         end = Ending(Outcome.DEADLINE_EXCEEDED, "")

@@ -21,7 +21,7 @@ def between_attempts(s: Situation, child: ChildJob | None) -> Decision:
     """No Job runs: before the first attempt, after a suspension, or after an attempt whose end is recorded."""
     if s.spec.suspend:
         return _suspended(s)
-    if s.seconds_left is not None and s.seconds_left <= 0:
+    if s.late:
         return deadline_exceeded(s)
     deletes = end_of_job(child)
     if deletes or not s.pods_over:

@@ -17,6 +17,7 @@ from colocated_runtime.contract.report import Report
 from colocated_runtime.contract.status import JobStatus, RestartStatus
 
 RESTARTS_KEPT = 10
+DEADLINE_MOVED = "its Job kept the activeDeadlineSeconds it was made with; the next attempt has those of the spec"
 
 
 def complete(s: Situation, end: Ending) -> Decision:
@@ -27,14 +28,16 @@ def complete(s: Situation, end: Ending) -> Decision:
     changes: dict[str, Any] = {"completion_time": stamp(s.now), "activity": ""}
     if done.total_steps:
         changes["progress"] = done.model_copy(update={"percent": 100, "eta_seconds": 0})
-    return replace(decision, status=decision.status.model_copy(update=changes))
+    return Decision(decision.status.model_copy(update=changes), end_of_job(s.child))
 
 
 def ended(s: Situation, child: ChildJob | None, end: Ending) -> Decision:
     """Record the end of the present attempt; then restart or fail."""
     deletes = end_of_job(child)
     if end.outcome is Outcome.DEADLINE_EXCEEDED:
-        return replace(deadline_exceeded(s, end.report), actions=deletes)
+        if s.late:
+            return replace(deadline_exceeded(s, end.report), actions=deletes)
+        end = replace(end, outcome=Outcome.PREEMPTED, message=DEADLINE_MOVED)
     progressed = _progressed(s, end)
     fruitless = 1 if progressed else s.status.uncounted_restarts + 1
     follows = restart.after(end.outcome, end.message, s.spec.restart, s.status.restart_count, fruitless)
@@ -89,14 +92,15 @@ def deadline_exceeded(s: Situation, report: Report | None = None) -> Decision:
 
 
 def finished(observation: Observation, status: JobStatus, now: datetime) -> Decision:
-    """Nothing more happens, but the time to live of what belongs to the job runs. The object itself stays."""
+    """What still runs ends, then the time to live of what belongs to the job runs. The object itself stays."""
     status = status.model_copy(update={"observed_generation": observation.job.generation})
+    running = tuple(action for child in observation.children for action in end_of_job(child))
     ttl = observation.job.spec.get("ttlSecondsAfterFinished")
     if ttl is None or observation.swept or not status.completion_time:
-        return Decision(status)
+        return Decision(status, running)
     left = (datetime.fromisoformat(status.completion_time) + timedelta(seconds=ttl) - now).total_seconds()
     if left > 0:
-        return Decision(status, again_in=left)
+        return Decision(status, running, again_in=left)
     children = [child for child in observation.children if not (child.gone or child.deleting)]
     sweep = Sweep(names.job_key(observation.job.name, observation.job.uid))
     return Decision(status, (*(DeleteJob(child.name) for child in children), sweep))

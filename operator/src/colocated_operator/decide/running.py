@@ -27,7 +27,7 @@ def running(s: Situation, child: ChildJob) -> Decision:
         pods = ()  # its queue has suspended and resumed the Job
     if child.suspended or not pods:  # the reports are those of pods that had to leave
         started = False
-    obstacle = waiting(child, pods, s.spec.nodes)
+    obstacle = waiting(child, pods, s.spec.nodes, s.now)
     facts = report_facts(reports, s.now) | _reachability(s) | {"Suspended": Fact("False", "Running")}
     if obstacle and obstacle.stalled:
         facts |= conditions.stalled(obstacle.reason, obstacle.message)
@@ -35,6 +35,8 @@ def running(s: Situation, child: ChildJob) -> Decision:
         facts |= conditions.reconciling(obstacle.reason, obstacle.message)
     elif any(pod.running for pod in pods):
         facts |= conditions.current("PodsRunning")
+    elif any(pod.ended for pod in pods):
+        facts |= conditions.reconciling("Stopping", "pods of the attempt end")
     else:
         facts |= conditions.reconciling("PodsPending")
     if started:

@@ -73,6 +73,11 @@ class Situation:
         return self.spec.active_deadline_seconds - (self.now - start).total_seconds()
 
     @property
+    def late(self) -> bool:
+        """Whether activeDeadlineSeconds, as the spec has it now, are over."""
+        return self.seconds_left is not None and self.seconds_left <= 0
+
+    @property
     def reports(self) -> list[Report]:
         """What the present attempt's pods reported last, in order of index, from index 0 without a gap."""
         found = []

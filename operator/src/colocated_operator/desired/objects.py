@@ -7,6 +7,9 @@ from colocated_operator.desired.pod import pod_template
 from colocated_runtime.contract import names
 from colocated_runtime.contract.attempt import Attempt
 
+BACKSTOP_SECONDS = 30
+"""The Job's own deadline comes so much later than the operator's, which alone knows when the spec has changed."""
+
 
 def config_map(plan: AttemptPlan) -> dict[str, Any]:
     """What launcher and worker read: the attempt. Holds no secrets, for the spec only refers to them."""
@@ -87,7 +90,7 @@ def job(plan: AttemptPlan) -> dict[str, Any]:
         "template": pod_template(plan),
     }
     if plan.seconds_left is not None:
-        spec["activeDeadlineSeconds"] = max(1, plan.seconds_left)  # holds while no operator runs
+        spec["activeDeadlineSeconds"] = max(0, plan.seconds_left) + BACKSTOP_SECONDS  # where no operator runs
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

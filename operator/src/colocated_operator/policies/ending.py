@@ -11,15 +11,18 @@ from colocated_runtime.contract.report import TERMINATION_LIMIT, Report
 
 LOST_AFTER = timedelta(seconds=15)
 """Past its deletionTimestamp, which includes the grace period, a pod that is not terminal is lost."""
-ADMISSION = ("UnexpectedAdmissionError", "OutOfcpu", "OutOfmemory", "OutOfpods", "NodeAffinity", "NodeShutdown")
-"""Pod reasons of a kubelet that refuses a pod: the node is not what the scheduler took it for."""
+OTHERS_END = timedelta(seconds=15)
+"""After our container has ended, others of its pod may take so long to end by themselves: then its logs stay."""
 EVICTED = "Evicted"
 PRESSURE = "The node "
 """How the kubelet begins to speak of an eviction for the node's sake; else the pod was above a limit of its own."""
 FILLED_BYTES_PER_SECOND = 16 << 30
 """No pod fills memory faster. It bounds what a pod can have used since its last report."""
+UNKNOWN = "ContainerStatusUnknown"
+"""The kubelet's word for a container that was no longer there when it looked, as after a reboot of the node."""
 KILLED = 137
-"""Exit code of what the kernel killed; a launcher that was asked to stop says 143."""
+STOPPED = 143
+"""Exit codes: of what the kernel killed, and of a launcher that was asked to stop."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,9 @@ def ending(observation: Observation, child: ChildJob, now: datetime) -> Ending |
     if "Complete" in child.conditions:
         report = _first([final_report(observation, pod) for pod in pods])
         return Ending(Outcome.COMPLETE, report.message if report else "", 0, report)
+    outlived = _outlived(observation, child, pods, now)
+    if outlived:
+        return outlived
     lost = [pod for pod in pods if is_lost(pod, now)]
     if lost:
         reason = lost[0].disruption or "it does not end"
@@ -50,10 +56,32 @@ def ending(observation: Observation, child: ChildJob, now: datetime) -> Ending |
     if child.live or not all(pod.terminal for pod in pods):
         return None
     if child.conditions.get("Failed") == "DeadlineExceeded":
-        return Ending(Outcome.DEADLINE_EXCEEDED, child.message)
+        report = _first([final_report(observation, pod) for pod in pods])
+        return Ending(Outcome.DEADLINE_EXCEEDED, child.message, report=report)
     return _by_pods(observation, pods) or Ending(
         Outcome.PREEMPTED, "the Job was deleted" if child.gone else child.message or "all pods are gone"
     )
+
+
+def _outlived(observation: Observation, child: ChildJob, pods: tuple[ChildPod, ...], now: datetime) -> Ending | None:
+    """The ending where other containers of a pod run on without ours: neither pod nor Job would ever be over.
+
+    A failure ends the attempt at once, for the other pods wait for the one that failed; all have to complete.
+    """
+    if not child.live or not any(_is_outlived(pod, now) for pod in pods):
+        return None
+    failed = tuple(pod for pod in pods if pod.exit_code)
+    if failed:
+        return _by_pods(observation, failed)
+    if len(pods) < child.completions or any(pod.exit_code is None for pod in pods):
+        return None
+    report = _first([final_report(observation, pod) for pod in pods])
+    return Ending(Outcome.COMPLETE, report.message if report else "", 0, report)
+
+
+def _is_outlived(pod: ChildPod, now: datetime) -> bool:
+    over = pod.exit_code is not None and not pod.terminal and pod.deadline is None
+    return over and bool(pod.others) and now > (pod.exit_time or pod.created) + OTHERS_END
 
 
 def _by_pods(observation: Observation, pods: tuple[ChildPod, ...]) -> Ending | None:
@@ -76,20 +104,41 @@ def _of_pod(observation: Observation, pod: ChildPod) -> Ending | None:
         return _killed_for_memory(pod, report)
     if report and report.outcome:
         return Ending(report.outcome, report.message, _exit_code(report, pod), report)
-    if pod.disruption or pod.reason in ADMISSION:
-        reason = pod.disruption or pod.reason
-        return Ending(Outcome.PREEMPTED, f"pod {pod.name}: {reason}", pod.exit_code, report)
-    if pod.exit_code in (None, 0):
-        return None
-    if pod.exit_code == 143:
-        return Ending(Outcome.PREEMPTED, f"pod {pod.name} was stopped", pod.exit_code, report)
+    if pod.disruption:
+        return Ending(Outcome.PREEMPTED, f"pod {pod.name}: {pod.disruption}", pod.exit_code, report)
+    if not pod.exit_code:
+        return _without_ours(pod)
+    if pod.exit_code == STOPPED or (pod.exit_code == KILLED and pod.deadline):
+        late = "" if pod.exit_code == STOPPED else ", and killed when its grace period was over"
+        return Ending(Outcome.PREEMPTED, f"pod {pod.name} was stopped{late}", pod.exit_code, report)
+    if pod.exit_reason == UNKNOWN:
+        return Ending(Outcome.NODE_LOST, f"pod {pod.name}: its node lost the container", pod.exit_code, report)
     words = pod.last_words.strip()[-1000:] or pod.exit_reason or "no message"
     return Ending(Outcome.CRASH, f"pod {pod.name}, exit code {pod.exit_code}: {words}", pod.exit_code, report)
 
 
+def _without_ours(pod: ChildPod) -> Ending | None:
+    """The ending of a pod whose launcher never began, or ended well without a word."""
+    if pod.phase != "Failed":
+        return None
+    failure = pod.failure
+    if failure and not (pod.deadline and failure.exit_code in (KILLED, STOPPED)):
+        words = failure.words.strip()[-1000:]
+        message = f"pod {pod.name}, container {failure.container}, exit code {failure.exit_code}: {words}"
+        return Ending(Outcome.CRASH, message, failure.exit_code)
+    if _refused_by_node(pod):
+        return Ending(Outcome.PREEMPTED, f"pod {pod.name}: {pod.reason}: {pod.message}")
+    return None
+
+
+def _refused_by_node(pod: ChildPod) -> bool:
+    """Whether the kubelet did not admit the pod (UnexpectedAdmissionError, OutOfcpu): the scheduler knew too little."""
+    return pod.phase == "Failed" and pod.exit_code is None and pod.reason not in ("", EVICTED)
+
+
 def _only_stopped(end: Ending, pod: ChildPod) -> bool:
     """Whether the pod was asked to stop, maybe because of another pod's end; not: taken by its node or the cluster."""
-    taken = pod.disruption or pod.reason in (EVICTED, *ADMISSION) or end.exit_code == KILLED
+    taken = pod.disruption or pod.reason == EVICTED or _refused_by_node(pod) or end.exit_code == KILLED
     return end.outcome is Outcome.PREEMPTED and not taken
 
 

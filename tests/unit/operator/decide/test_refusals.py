@@ -50,6 +50,12 @@ def test_missing_object_is_waited_for() -> None:
         ({"phase": "Pending", "waiting_reason": "ImagePullBackOff"}, "ImageError", "False"),
         ({"phase": "Pending", "waiting_reason": "InvalidImageName"}, "ImageError", "True"),
         ({"phase": "Pending", "waiting_reason": "CreateContainerConfigError"}, "ConfigError", "False"),
+        ({"phase": "Pending", "waiting_reason": "ErrImagePull", "waiting_container": "fetch"}, "ImageError", "False"),
+        (
+            {"phase": "Pending", "waiting_reason": "CrashLoopBackOff", "waiting_container": "helper"},
+            "CrashLoopBackOff",
+            "False",
+        ),
     ],
 )
 def test_waiting_pod_says_why(changes: dict[str, str], reason: str, stalled: str) -> None:
@@ -60,3 +66,43 @@ def test_waiting_pod_says_why(changes: dict[str, str], reason: str, stalled: str
     assert life.status["phase"] == "Starting"
     assert life.condition("Running")["reason"] == reason
     assert life.condition("Stalled")["status"] == stalled
+
+
+def test_another_container_that_cannot_start_is_named_and_not_sought_in_runtime_image() -> None:
+    life = Life()
+    life.one_pass()
+    changes = {"waiting_container": "fetch", "waiting_reason": "ErrImagePull", "waiting_message": "not found"}
+    life.put_pod(pod(1, ip="", phase="Pending", **changes))
+    life.one_pass()
+    assert life.condition("Running")["message"] == (
+        "pod job-abcde-1-0-x, container fetch: ErrImagePull: not found; see runtime.podTemplate"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "words"),
+    [
+        (
+            {"waiting_reason": "ContainerCreating"},
+            "ContainerCreating",
+            "`kubectl describe pod job-abcde-1-0-x` says why",
+        ),
+        ({"waiting_reason": "PodInitializing"}, "PodInitializing", "waits in PodInitializing; `kubectl describe"),
+        ({"waiting_reason": "PodInitializing", "initializing": "fetch"}, "PodInitializing", "its init container fetch"),
+    ],
+)
+def test_pod_that_does_not_start_on_its_node_is_told_after_half_a_minute(
+    changes: dict[str, str], reason: str, words: str
+) -> None:
+    life = Life()
+    life.one_pass()
+    life.put_pod(pod(1, ip="", phase="Pending", scheduled=life.now, **changes))
+    life.passes(29)
+    assert life.condition("Running")["reason"] == "Starting"
+    life.passes(2)
+    assert life.condition("Running")["reason"] == life.condition("Reconciling")["reason"] == reason
+    assert words in life.condition("Running")["message"]
+    life.put_pod(pod(1))
+    life.runs(step=1)
+    assert life.condition("Running")["status"] == "True"
+    assert life.condition("Reconciling")["status"] == "False"
