@@ -277,6 +277,11 @@ def template(**resources: Any) -> dict[str, Any]:
             " it, or raise runtime.podTemplate.spec.containers[0].resources.limits.memory",
         ),
         (
+            {"gpusPerNode": 1, "runtime__podTemplate": template(limits={"nvidia.com/gpu": 4})},
+            "runtime.podTemplate.spec.containers[0].resources.limits: nvidia.com/gpu is set by gpusPerNode; leave it"
+            " out of the template",
+        ),
+        (
             {"runtime__podTemplate": {"spec": {"initContainers": [
                 {"name": "x", "resources": {"requests": {"cpu": 2}, "limits": {"cpu": 1}}}]}}},
             "runtime.podTemplate.spec.initContainers[0].resources.requests.cpu: 2 is more than its limit 1; lower it,"

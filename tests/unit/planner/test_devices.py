@@ -126,6 +126,22 @@ def test_the_pods_memory_limit() -> None:
     assert found.host_limit_bytes == 1536 * MIB
 
 
+def test_a_limit_in_the_pods_template_is_the_pods() -> None:
+    containers = [{"name": "other", "resources": {"limits": {"memory": "1Gi"}}},
+                  {"name": "colocated", "resources": {"limits": {"memory": "3Gi"}}}]  # fmt: skip
+    given = {
+        "resources": {"limits": {"memory": "64Gi"}},
+        "runtime": {"podTemplate": {"spec": {"containers": containers}}},
+    }
+    found = hardware_of(job(**given))
+    assert found is not None
+    assert found.host_limit_bytes == 3 * GIB
+    containers[1]["resources"] = {"limits": {"memory": None}}
+    found = hardware_of(job(**given))
+    assert found is not None
+    assert found.host_limit_bytes is None
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("4", 4), ("16Gi", 16 * GIB), ("1.5Ki", 1536), ("2G", 2 * 10**9), ("500m", 0), ("1e3", 1000), ("1E", 10**18)],

@@ -475,7 +475,7 @@ def test_micro_batches_divide_both_rollout_and_step() -> None:
     assert micro_batches(made) == [1, 2, 4, 8, 16]
 
 
-def fastest(work: Callable[[], object], rounds: int = 30) -> float:
+def fastest(work: Callable[[], object], rounds: int = 60) -> float:
     """Milliseconds of this thread alone: other processes do not count."""
     taken = []
     for _ in range(rounds):

@@ -5,18 +5,16 @@ All that `rules` says in CEL, for jobs that no API server has seen, and what CEL
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
-from colocated_runtime.contract import devices, template, trainer, uris
+from colocated_runtime.contract import devices, pod_resources, template, trainer, uris
 from colocated_runtime.contract.batches import batches
-from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Resources, Reward, Runtime
-from colocated_runtime.contract.names import CONTAINER, ENV_MASTER_PORT
+from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward, Runtime
+from colocated_runtime.contract.names import ENV_MASTER_PORT
+from colocated_runtime.contract.pod_resources import MOST_BYTES
 from colocated_runtime.contract.rules import IMAGE, RESOURCE_NAME
 from colocated_runtime.contract.sources import named_sources
-from colocated_runtime.contract.values import port, quantity_bytes, quantity_value
+from colocated_runtime.contract.values import port, quantity_bytes
 
-MOST_BYTES = 1 << 50
-"""No device and no node has more memory."""
 LEAST_DEVICE = 1 << 30
 """No device that a model is trained on has less."""
 LEAST_BYTES = 1 << 20
@@ -105,11 +103,8 @@ def _pods(spec: JobSpec) -> Iterator[str]:
             f"resourceName: {spec.resource_name} is no extended resource; use e.g. nvidia.com/gpu, or leave it out for"
             " a job on CPUs"
         )
-    for part, resources in (("requests", spec.resources.requests), ("limits", spec.resources.limits)):
-        if spec.resource_name in resources:
-            yield f"resources.{part}: {spec.resource_name} is set by gpusPerNode; leave it out of resources"
     yield from _memory(spec)
-    yield from _requests(spec)
+    yield from pod_resources.refusals(spec)
     if spec.ranks_per_node % spec.parallelism.tensor_parallel:
         yield (
             f"parallelism.tensorParallel: {spec.parallelism.tensor_parallel} does not divide the {spec.ranks_per_node}"
@@ -151,44 +146,6 @@ def _memory(spec: JobSpec) -> Iterator[str]:
         wrong = amount and no_size(amount, LEAST_DEVICE if field == "device.memory" else LEAST_BYTES)
         if wrong:
             yield f"{field}: {wrong}"
-
-
-def _requests(spec: JobSpec) -> Iterator[str]:
-    """Requests above their limits: the API server would take no pod."""
-    own = spec.resources
-    yield from _above("resources", own.requests, own.limits)
-    pod = spec.runtime.pod_template.get("spec")
-    for kind in ("containers", "initContainers"):
-        for index, container in enumerate(_items(pod, kind)):
-            said = container.get("resources")
-            if isinstance(said, Mapping):
-                base = own if kind == "containers" and container.get("name") == CONTAINER else Resources()
-                requests, limits = _over(base.requests, said.get("requests")), _over(base.limits, said.get("limits"))
-                yield from _above(f"runtime.podTemplate.spec.{kind}[{index}].resources", requests, limits)
-
-
-def _items(pod: Any, kind: str) -> list[Mapping[str, Any]]:
-    found = pod.get(kind) if isinstance(pod, Mapping) else None
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
-
-
-def _over(base: Mapping[str, str], said: Any) -> dict[str, str]:
-    """`said` laid over `base`, as the template is over the pod: null removes."""
-    more = said if isinstance(said, Mapping) else {}
-    return {name: str(amount) for name, amount in {**base, **more}.items() if amount is not None}
-
-
-def _above(field: str, requests: Mapping[str, str], limits: Mapping[str, str]) -> Iterator[str]:
-    for name, amount in requests.items():
-        try:
-            more = name in limits and quantity_value(amount) > quantity_value(limits[name])
-        except ValueError:
-            continue  # the API server says it, when the pod is tried
-        if more:
-            yield (
-                f"{field}.requests.{name}: {amount} is more than its limit {limits[name]}; lower it, or raise"
-                f" {field}.limits.{name}"
-            )
 
 
 def _storage(spec: JobSpec) -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.pod_resources import memory_limit
 from colocated_runtime.contract.values import quantity_bytes
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -149,7 +150,6 @@ def _is_size_of(product: Product, words: list[str]) -> bool:
 
 
 def _hardware(product: Product, spec: JobSpec, *, known: bool) -> Hardware:
-    limit = spec.resources.limits.get("memory")
     return Hardware(
         device_bytes=int(product.gibibytes * GIB),
         flops=product.teraflops * 1e12,
@@ -157,7 +157,7 @@ def _hardware(product: Product, spec: JobSpec, *, known: bool) -> Hardware:
         host_bandwidth=product.host_gigabytes_per_second * 1e9,
         peer_bandwidth=product.peer_gigabytes_per_second * 1e9,
         devices_per_node=spec.ranks_per_node,
-        host_limit_bytes=None if limit is None else quantity_bytes(limit),
+        host_limit_bytes=memory_limit(spec),
         product=spec.device.product or "",
         rates_known=known,
         shared=_is_shared(spec.device.product or "", spec.resource_name),
