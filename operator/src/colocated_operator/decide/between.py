@@ -69,7 +69,7 @@ def _next_attempt(s: Situation) -> Decision:
         memory=memory,
         grace_seconds=grace.period_seconds(s.status.throughput, memory),
     )
-    reason, message = (obstacle.reason, obstacle.message) if obstacle else ("Creating", "")
+    reason, message = (obstacle.reason, obstacle.message) if obstacle and tried else ("Creating", "")
     facts = conditions.reconciling(reason, message) | {
         "Running": Fact("False", reason, message),
         "Suspended": Fact("False", RESUMED if s.resuming else reason),

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from colocated_operator.decide.decision import Action, Decision, DeleteJob, Sweep
-from colocated_operator.decide.situation import Situation, with_status
+from colocated_operator.decide.situation import RESUMED, Situation, at_rest, is_resuming, with_status
 from colocated_operator.observe import ChildJob, Observation
 from colocated_operator.policies import restart
 from colocated_operator.policies.ending import Ending
@@ -25,7 +25,7 @@ def complete(s: Situation, end: Ending) -> Decision:
     facts = conditions.current("Complete") | conditions.ended("Complete", "Trained", end.message)
     decision = with_status(s, "Complete", facts, end.report)
     done = decision.status.progress
-    changes: dict[str, Any] = {"completion_time": stamp(s.now), "activity": ""}
+    changes: dict[str, Any] = {"completion_time": stamp(s.now)}
     if done.total_steps:
         changes["progress"] = done.model_copy(update={"percent": 100, "eta_seconds": 0})
     return Decision(decision.status.model_copy(update=changes), end_of_job(s.child))
@@ -60,7 +60,6 @@ def ended(s: Situation, child: ChildJob | None, end: Ending) -> Decision:
         "restarts": [*decision.status.restarts, entry][-RESTARTS_KEPT:],
         "restart_count": s.status.restart_count + follows.counted,
         "uncounted_restarts": 0 if follows.counted else fruitless,
-        "activity": "",
     }
     return Decision(decision.status.model_copy(update=changes), deletes, again_in=0.0)
 
@@ -81,8 +80,7 @@ def failed(s: Situation, outcome: Outcome, message: str, report: Report | None =
     facts = conditions.current(outcome.value) | conditions.ended("Failed", outcome.value, message)
     decision = with_status(s, "Failed", facts, report)
     since = s.status.completion_time if s.status.phase == "Failed" else None
-    changes = {"completion_time": since or stamp(s.now), "activity": ""}
-    return replace(decision, status=decision.status.model_copy(update=changes))
+    return replace(decision, status=decision.status.model_copy(update={"completion_time": since or stamp(s.now)}))
 
 
 def deadline_exceeded(s: Situation, report: Report | None = None) -> Decision:
@@ -108,10 +106,15 @@ def finished(observation: Observation, status: JobStatus, now: datetime) -> Deci
 
 def refused(observation: Observation, status: JobStatus, now: datetime, reason: str, message: str) -> Decision:
     """Failed until the spec changes; no pod was made for it."""
-    facts = conditions.stalled(reason, message) | {
-        "Failed": Fact("True", reason, message),
-        "Running": Fact("False", reason),
-    }
+    facts = (
+        conditions.stalled(reason, message)
+        | conditions.idle()
+        | {
+            "Failed": Fact("True", reason, message),
+            "Running": Fact("False", reason),
+            "Suspended": Fact("False", RESUMED if is_resuming(status) else reason),
+        }
+    )
     generation = observation.job.generation
     changes = {
         "phase": "Failed",
@@ -119,4 +122,4 @@ def refused(observation: Observation, status: JobStatus, now: datetime, reason: 
         "conditions": conditions.updated(status.conditions, facts, now, generation),
         "completion_time": status.completion_time or stamp(now),
     }
-    return Decision(status.model_copy(update=changes))
+    return Decision(at_rest(status).model_copy(update=changes))

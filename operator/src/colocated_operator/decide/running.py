@@ -1,10 +1,9 @@
 """While an attempt runs: what its pods, its Job and its reports tell the user."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 from colocated_operator.decide.decision import Decision
-from colocated_operator.decide.situation import Situation, with_status
+from colocated_operator.decide.situation import Situation, at_rest, with_status
 from colocated_operator.observe import ChildJob
 from colocated_operator.policies.waiting import waiting
 from colocated_operator.status import conditions
@@ -25,10 +24,15 @@ def running(s: Situation, child: ChildJob) -> Decision:
     pods = s.observation.pods_of(s.attempt)
     if all(pod.gone for pod in pods) and not child.failing:
         pods = ()  # its queue has suspended and resumed the Job
-    if child.suspended or not pods:  # the reports are those of pods that had to leave
+    resting = child.suspended or not pods  # the reports are those of pods that had to leave
+    if resting:
         started = False
     obstacle = waiting(child, pods, s.spec.nodes, s.now)
-    facts = report_facts(reports, s.now) | _reachability(s) | {"Suspended": Fact("False", "Running")}
+    facts = (
+        report_facts(reports, s.now) | _reachability(s, told=bool(reports)) | {"Suspended": Fact("False", "Running")}
+    )
+    if resting:
+        facts |= conditions.idle()
     if obstacle and obstacle.stalled:
         facts |= conditions.stalled(obstacle.reason, obstacle.message)
     elif obstacle:
@@ -47,19 +51,24 @@ def running(s: Situation, child: ChildJob) -> Decision:
     else:
         facts["Running"] = Fact("False", "Starting", reports[0].message if reports else "")
     decision = with_status(s, "Running" if started else "Starting", facts)
-    return replace(decision, again_in=s.seconds_left)
+    return Decision(at_rest(decision.status) if resting else decision.status, again_in=s.seconds_left)
 
 
-def _reachability(s: Situation) -> dict[str, Fact]:
+def _reachability(s: Situation, *, told: bool) -> dict[str, Fact]:
+    """Whether the pods that run answer. Where they never did, nobody can tell of their memory either."""
     pods = [pod for pod in s.observation.pods_of(s.attempt) if pod.running]
-    failures = []
-    for pod in pods:
-        pulled = s.observation.reports.get(pod.uid)
-        if pulled and pulled.error and pulled.since and s.now - pulled.since > UNREACHABLE_AFTER:
-            failures.append(f"pod {pod.name}: {pulled.error}")
+    if not pods:
+        return {"ReportReachable": Fact("False", conditions.NOT_RUNNING)}
+    answers = {pod.name: s.observation.reports.get(pod.uid) for pod in pods}
+    failures = [
+        f"pod {name}: {pulled.error}"
+        for name, pulled in answers.items()
+        if pulled and pulled.error and pulled.since and s.now - pulled.since > UNREACHABLE_AFTER
+    ]
     if failures:
-        return {"ReportReachable": Fact("False", "Unreachable", "; ".join(failures[:4]))}
-    answered = pods and all(
-        (pulled := s.observation.reports.get(pod.uid)) and pulled.report and not pulled.error for pod in pods
-    )
-    return {"ReportReachable": Fact("True", "Answered")} if answered else {}
+        facts = {"ReportReachable": Fact("False", "Unreachable", "; ".join(failures[:4]))}
+        return facts if told else facts | {"MemoryPressure": Fact("Unknown", "Unreachable")}
+    if all(pulled and pulled.report and not pulled.error for pulled in answers.values()):
+        return {"ReportReachable": Fact("True", "Answered")}
+    before = next((entry.reason for entry in s.status.conditions if entry.type == "ReportReachable"), "")
+    return {"ReportReachable": Fact("Unknown", "NotAnswered")} if before in ("", conditions.NOT_RUNNING) else {}

@@ -22,6 +22,8 @@ from colocated_runtime.contract.status import JobPhase, JobStatus
 
 SUSPENDING: Literal["Suspending"] = "Suspending"
 """Phase, and reason of Suspended=False, while the pods save and end."""
+RESTING: tuple[JobPhase, ...] = ("Pending", "Restarting", "Suspended", "Complete", "Failed")
+"""Phases in which no attempt runs."""
 RESUMED = "Resumed"
 """Reason of Suspended=False from the end of a suspension until the next attempt's Job exists."""
 
@@ -55,9 +57,7 @@ class Situation:
     @property
     def resuming(self) -> bool:
         """Whether the present attempt was ended by spec.suspend, or would have been: that is no restart."""
-        return self.status.phase == "Suspended" or any(
-            entry.type == "Suspended" and entry.reason in (SUSPENDING, RESUMED) for entry in self.status.conditions
-        )
+        return is_resuming(self.status)
 
     @property
     def pods_over(self) -> bool:
@@ -87,6 +87,19 @@ class Situation:
                 break
             found.append(report)
         return found
+
+
+def is_resuming(status: JobStatus) -> bool:
+    """Whether the attempt of `status` was ended by spec.suspend, and no other one has followed."""
+    return status.phase == "Suspended" or any(
+        entry.type == "Suspended" and entry.reason in (SUSPENDING, RESUMED) for entry in status.conditions
+    )
+
+
+def at_rest(status: JobStatus) -> JobStatus:
+    """`status` where no attempt runs: nothing is being done, and nobody can say when it will be."""
+    progress = status.progress.model_copy(update={"eta_seconds": None})
+    return status.model_copy(update={"activity": "", "progress": progress})
 
 
 def known_status(observation: Observation) -> JobStatus:
@@ -140,6 +153,8 @@ def with_status(s: Situation, phase: JobPhase, facts: conditions.Facts, final: R
     reports = [final] if final else s.reports
     status = with_reports(s.status, reports, s.spec.checkpoint.keep)
     facts = accuracy_facts(status) | dict(facts)
+    if phase in RESTING:
+        status, facts = at_rest(status), conditions.idle() | facts
     if final:
         facts = report_facts(reports, s.now) | facts
     if phase not in ("Complete", "Failed"):

@@ -61,6 +61,15 @@ def stalled(reason: str, message: str) -> dict[str, Fact]:
     return {"Reconciling": Fact("False", reason), "Stalled": Fact("True", reason, message)}
 
 
+NOT_RUNNING = "NotRunning"
+"""Reason of what can only be said of pods that run."""
+
+
+def idle() -> dict[str, Fact]:
+    """No attempt runs: no memory is short, and there is nothing to reach."""
+    return {"MemoryPressure": Fact("False", NOT_RUNNING), "ReportReachable": Fact("False", NOT_RUNNING)}
+
+
 def ended(outcome: Literal["Complete", "Failed"], reason: str, message: str) -> dict[str, Fact]:
     """The job is over. Both types are written, so that a wait for either ends."""
     other = "Failed" if outcome == "Complete" else "Complete"
@@ -69,5 +78,4 @@ def ended(outcome: Literal["Complete", "Failed"], reason: str, message: str) -> 
         other: Fact("False", reason),
         "Running": Fact("False", reason),
         "Suspended": Fact("False", reason),
-        "MemoryPressure": Fact("False", reason),
     }

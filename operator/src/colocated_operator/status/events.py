@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from colocated_operator.observe import RLJob
+from colocated_operator.status.conditions import NOT_RUNNING
 from colocated_runtime.contract import names
 from colocated_runtime.contract.status import Condition, JobStatus
 
@@ -59,7 +60,7 @@ def _all(status: JobStatus) -> Iterator[Event]:
     yield from _pressure(status, conditions.get("MemoryPressure"))
     for condition in status.conditions:
         told = TOLD.get((condition.type, condition.status))
-        if told:
+        if told and condition.reason != NOT_RUNNING:
             yield _transition(condition, told)
     ends: dict[str, Kind] = {"Complete": "Normal", "Failed": "Warning"}
     for name, kind in ends.items():

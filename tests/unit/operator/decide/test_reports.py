@@ -1,14 +1,18 @@
 """What the reports of the pods make of the status."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from tests.unit.operator.cluster import Life, report
+import pytest
+from tests.unit.operator.cluster import Life, pod, report, spec
 
-from colocated_operator.observe import Pulled
+from colocated_operator.observe import Obstacle, Pulled
 from colocated_operator.status.conditions import stamp
 from colocated_operator.status.events import events
-from colocated_runtime.contract.report import Pressure, Weights
+from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Phase, Pressure, Progress, Weights
+from colocated_runtime.contract.status import JobStatus
 
 
 def test_memory_pressure_comes_and_goes() -> None:
@@ -97,3 +101,97 @@ def test_clock_of_a_pod_that_is_ahead_is_not_believed() -> None:
     life.passes(2)
     life.runs(step=2, updated=3.9e9)
     assert life.status["observedAt"] == stamp(life.now)
+
+
+def pressed(life: Life) -> None:
+    """Its attempt runs, near the limit of its memory, with four minutes to go."""
+    life.passes(2)
+    event = Pressure(sequence=1, time=life.now.timestamp(), kind="Host", message="95%")
+    life.runs(step=3, pressure=[event], phase=Phase.ROLLOUT, progress=Progress(step=3, total_steps=10, eta_seconds=240))
+    assert life.condition("MemoryPressure")["status"] == life.condition("ReportReachable")["status"] == "True"
+    assert (life.status["activity"], life.status["progress"]["etaSeconds"]) == ("Rollout", 240)
+
+
+def suspended(life: Life) -> None:
+    life.suspend()
+
+
+def restarting(life: Life) -> None:
+    life.ends(1, Outcome.CRASH, 3)
+    life.one_pass()
+
+
+def failed(life: Life) -> None:
+    life.ends(1, Outcome.USER_ERROR, 3)
+    life.one_pass()
+
+
+def queued_again(life: Life) -> None:
+    life.change_child(1, suspended=True)
+    life.put_pod(pod(1, gone=True))
+    life.one_pass()
+
+
+def refused_when_resumed(life: Life) -> None:
+    life.suspend()
+    life.spec, life.generation = spec(trainer={"learning_rat": 1}), 2
+    life.one_pass()
+
+
+@pytest.mark.parametrize("act", [suspended, restarting, failed, queued_again, refused_when_resumed])
+def test_what_is_said_of_running_pods_ends_with_them(act: Callable[[Life], None]) -> None:
+    life = Life()
+    pressed(life)
+    act(life)
+    for name in ("MemoryPressure", "ReportReachable"):
+        assert (life.condition(name)["status"], life.condition(name)["reason"]) == ("False", "NotRunning"), name
+    told = [event.name for event in events(JobStatus.model_validate(life.status), life.now)]
+    assert not [name for name in told if name.startswith("reportreachable")]
+    assert "activity" not in life.status
+    assert "etaSeconds" not in life.status["progress"]
+
+
+def test_pods_that_never_answer_a_new_operator_are_unreachable_from_then_on() -> None:
+    life = Life()
+    pressed(life)
+    life.new_operator()
+    life.reports["pod-1-0"] = Pulled(None, "no answer within 3 s", life.now)
+    life.one_pass()
+    assert life.condition("MemoryPressure")["status"] == "True"
+    life.passes(16)
+    assert life.condition("MemoryPressure")["status"] == "Unknown"
+    assert life.condition("ReportReachable")["reason"] == "Unreachable"
+
+
+def test_the_time_of_an_unreachable_report_is_that_of_the_pod_and_not_of_the_wait_before_it() -> None:
+    life = Life()
+    life.one_pass()
+    life.put_pod(pod(1, phase="Pending", ip=""))
+    life.passes(3, seconds=3600)
+    assert life.condition("ReportReachable")["reason"] == "NotRunning"
+    life.put_pod(pod(1))
+    life.reports["pod-1-0"] = Pulled(None, "no answer within 3 s", life.now)
+    life.passes(20)
+    (event,) = [e for e in events(JobStatus.model_validate(life.status), life.now) if "Reachable" in e.reason]
+    assert event.reason == "ReportReachableUnreachable"
+
+
+def test_suspended_job_that_is_mended_after_a_refusal_has_not_been_preempted() -> None:
+    life = Life()
+    pressed(life)
+    refused_when_resumed(life)
+    assert life.condition("Suspended")["status"] == "False"
+    life.spec, life.generation = spec(), 3
+    life.passes(3)
+    assert life.status["attempt"] == 2
+    assert "restarts" not in life.status
+
+
+def test_obstacle_of_an_older_spec_is_not_told_of_the_new_one() -> None:
+    life = Life()
+    life.obstacle = Obstacle("Waiting", "ConfigMapMissing", "there is no ConfigMap 'x'", 1)
+    life.passes(2)
+    assert life.condition("Reconciling")["reason"] == "ConfigMapMissing"
+    life.generation = 2
+    life.one_pass()
+    assert life.condition("Reconciling")["reason"] == "Creating"
