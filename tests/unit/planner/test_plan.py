@@ -428,6 +428,9 @@ def test_offload_that_was_chosen_has_not_run_on_a_gpu_yet() -> None:
     assert made.settings.offload == "optimizer"
     assert said(made, "Unmeasured: ")
     assert not said(plan(job()), "Unmeasured: ")
+    proposed = limited("16Gi", device=H100 | {"memory": "64Gi"})
+    assert "Fits with resources.limits.memory: " in proposed.refusal
+    assert said(proposed, "Unmeasured: ")
 
 
 def test_what_is_as_fast_does_without_offload_and_leaves_most_room_while_it_trains() -> None:

@@ -27,10 +27,11 @@ class Separate:
     """Seconds a step where each waits for the other."""
 
 
-def advice(chosen: Candidate, own: Given, *, mended: bool) -> list[str]:
-    """Sentences for a person, the most important first. `mended`: a change of the job makes it fit as it is placed."""
+def advice(chosen: Candidate, own: Given, mended: Candidate | None) -> list[str]:
+    """Sentences for a person, the most important first. `mended`: what fits after the change that a refusal names."""
     if not chosen.fits:
-        return [*([] if mended else _only_split(chosen)), *_guesses(chosen)]
+        said = _unmeasured(mended, own) if mended else _only_split(chosen)
+        return [*said, *_guesses(chosen)]
     better = _other_tensor_parallel(chosen, own)
     return [
         *_tensor_parallel(chosen, better),
@@ -114,7 +115,7 @@ def _tensor_parallel(chosen: Candidate, better: Candidate | None) -> Iterator[st
 
 
 def _unmeasured(chosen: Candidate, own: Given) -> Iterator[str]:
-    """What the plan chose and nobody has run on a GPU yet."""
+    """What the plan chose or proposes, and nobody has run on a GPU yet."""
     if chosen.offload != "none" and own.offload is None:
         yield (
             "Unmeasured: the optimizer's states go to host memory between updates, which has not run on a GPU yet;"

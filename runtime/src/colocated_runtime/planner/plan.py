@@ -46,7 +46,7 @@ def make_plan(
         step_seconds=round(chosen.seconds.step, 3),
         why=why(spec, chosen, found),
         refusal="" if chosen.fits else refusal(spec, chosen, own, near),
-        advice=advice(chosen, own, mended=near is not None),
+        advice=advice(chosen, own, near.found if near else None),
     )
 
 
