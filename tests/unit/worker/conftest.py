@@ -164,14 +164,6 @@ class Workplace:
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with `policy` and `reward`."""
-    directory = tmp_path_factory.mktemp("models")
-    subprocess.run([sys.executable, HERE / "tiny_model.py", directory], check=True)
-    return directory
-
-
-@pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
     made = Nursery()
     yield made

@@ -1,7 +1,8 @@
 """Imports torch, TRL and vLLM once, then forks a process for each rank that a test asks for.
 
 Reads a line of JSON for each run: {"script": path or "", "ranks": [{variables}, …], "log": path}, and answers with a
-line that holds the largest exit code. Ranks that outlive one that failed are ended, as torchrun ends them.
+line that holds the largest exit code, or 128 and the signal for a rank that was stopped: that one is left alone.
+Ranks that outlive one that failed are ended, as torchrun ends them.
 """
 
 import json
@@ -50,10 +51,11 @@ def run(script: str, ranks: list[dict[str, str]], log: str) -> int:
     codes = []
     deadline = float("inf")
     while running:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid:
+        pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+        if pid in running:  # else one that was stopped before and has ended now
             running.discard(pid)
-            codes.append(abs(os.waitstatus_to_exitcode(status)))
+            stopped = os.WIFSTOPPED(status)
+            codes.append(128 + os.WSTOPSIG(status) if stopped else abs(os.waitstatus_to_exitcode(status)))
             if codes[-1]:
                 deadline = min(deadline, time.monotonic() + 5)
         elif time.monotonic() > deadline:

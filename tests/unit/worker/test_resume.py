@@ -3,6 +3,7 @@
 A rollout feeds two steps and an epoch has four, so that step 5 lies inside a rollout's window and past the first epoch.
 """
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -17,13 +18,15 @@ pytestmark = pytest.mark.torch
 SCRIPT = str(Path(__file__).with_name("recorded.py"))
 STOPPED = 5
 STEPS = 15
+LORA = {"r": 4, "lora_alpha": 16}
 
 
-def run(place, *, every_steps=3, keep=2, evaluation=True, **options):
+def run(place, *, every_steps=3, keep=2, evaluation=True, lora=None, **options):
     spec = place.spec(
         trainer={"max_steps": STEPS, "steps_per_generation": 2},
         dataset={"source": f"file://{place.root}/train.jsonl", "promptColumn": "question", "maxSamples": 8},
         checkpoint={"everySteps": every_steps, "keep": keep},
+        lora=lora,
         **({} if evaluation else {"evaluation": None}),
     )
     return place.run(spec, script=SCRIPT, torchrun=False, **options)
@@ -35,9 +38,15 @@ def steps(place, attempt=1):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(workplace):
-    """Saves every step."""
-    return run(workplace, every_steps=1, keep=STEPS)
+def uninterrupted(make_workplace):
+    """uninterrupted(lora): workplace and run of a job that saves every step; made once."""
+
+    @functools.cache
+    def made(lora):
+        place = make_workplace()
+        return place, run(place, every_steps=1, keep=STEPS, lora=LORA if lora else None, evaluation=not lora)
+
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +60,10 @@ def stopped(stopped_workplace):
     return run(stopped_workplace, stop_at=STOPPED - 1)
 
 
-def resume_from(step, uninterrupted, place, **options):
-    """A second attempt that finds the uninterrupted run's checkpoint of `step`."""
+def resume_from(step, whole, place, **options):
+    """A second attempt that finds the checkpoint of `step` of the run `whole`."""
     name = f"checkpoints/checkpoint-{step}"
-    shutil.copytree(uninterrupted.directory / name, place.storage / uninterrupted.directory.name / name)
+    shutil.copytree(whole.directory / name, place.storage / whole.directory.name / name)
     return run(place, attempt=2, evaluation=False, **options)
 
 
@@ -96,33 +105,40 @@ def test_evaluations_of_the_first_attempt_are_kept(resumed):
     assert [entry.step for entry in resumed.state.evaluations] == [0, STEPS]
 
 
-def test_ten_more_steps_as_without_the_stop(uninterrupted, workplace, stopped_workplace, resumed):
+def test_ten_more_steps_as_without_the_stop(uninterrupted, stopped_workplace, resumed):
     """Token ids, parameters, AdamW's states, learning rate."""
-    expected = uninterrupted.completions(held_out=False, first_step=STOPPED)
+    workplace, whole = uninterrupted(lora=False)
+    expected = whole.completions(held_out=False, first_step=STOPPED)
     assert len(expected) == 5
     assert resumed.completions(held_out=False) == expected
     assert steps(stopped_workplace, 2) == steps(workplace)[STOPPED:]
-    first, second = (Path(run.directory / "model/model.safetensors").read_bytes() for run in (uninterrupted, resumed))
+    first, second = (Path(run.directory / "model/model.safetensors").read_bytes() for run in (whole, resumed))
     assert first == second
     record("stopped inside a rollout's window, resumed", "stop file", "nothing: ten more steps are equal bit for bit")
 
 
-def test_ten_more_steps_from_the_end_of_an_epoch(make_workplace, workplace, uninterrupted):
+@pytest.mark.parametrize(("lora", "step"), [(False, 4), (True, STOPPED)], ids=["all parameters", "LoRA"])
+def test_ten_more_steps_from_a_checkpoint(make_workplace, uninterrupted, lora, step):
+    """At the end of an epoch, and inside a rollout's window."""
+    workplace, whole = uninterrupted(lora=lora)
     place = make_workplace()
-    again = resume_from(4, uninterrupted, place)
-    assert again.state.resumed_from_step == 4, again.output[-3000:]
-    assert again.completions(held_out=False) == uninterrupted.completions(held_out=False, first_step=4)
-    assert steps(place, 2) == steps(workplace)[4:]
+    again = resume_from(step, whole, place, lora=LORA if lora else None)
+    assert again.state.resumed_from_step == step, again.output[-3000:]
+    assert again.completions(held_out=False) == whole.completions(held_out=False, first_step=step)
+    assert steps(place, 2) == steps(workplace)[step:]
+    assert len(steps(place, 2)) >= 10
 
 
-FORGETTABLE = ["", "optimizer", "scheduler", "generators", "permutation", "window", "engine"]
+PARTS = ["", "optimizer", "scheduler", "generators", "permutation", "window", "engine"]
+FORGETTABLE = [*((False, part) for part in PARTS), (True, "optimizer"), (True, "generators")]
 
 
-@pytest.mark.parametrize("what", FORGETTABLE, ids=lambda what: what or "nothing")
-def test_whatever_is_forgotten_shows(make_workplace, workplace, uninterrupted, what):
+@pytest.mark.parametrize(("lora", "what"), FORGETTABLE)
+def test_whatever_is_forgotten_shows(make_workplace, uninterrupted, lora, what):
     """Two steps on, from the middle of a rollout's window; the case of nothing forgotten shows that it is not noise."""
+    workplace, whole = uninterrupted(lora=lora)
     place = make_workplace()
-    again = resume_from(STOPPED, uninterrupted, place, stop_at=STOPPED + 1, FORGET=what)
+    again = resume_from(STOPPED, whole, place, stop_at=STOPPED + 1, FORGET=what, lora=LORA if lora else None)
     assert again.state.outcome is Outcome.PREEMPTED, again.output[-3000:]
     same = steps(place, 2)[:2] == steps(workplace)[STOPPED : STOPPED + 2]
     assert same is (what == "")
