@@ -28,7 +28,7 @@ from colocated_runtime.contract.report import RankState  # noqa: E402
 
 MIB = 2**20
 LIMITS = {"host MiB": 10.0, "device MiB": 10.0, "open files": 0.5}
-"""Growth in 100 steps that is still called flat. Step metrics kept by the trainer take about 0.2 MiB of it."""
+"""Growth in 100 steps that is still called flat."""
 WARM_UP = 0.2
 REWARD = """
 def reward(completions, **columns):

@@ -20,6 +20,7 @@ class Training:
         self.file = StateFile(directory / "rank-0.json", 0)
         self.report = Report(self.file, difference_limit=limit)
         self.step = self.syncs = 0
+        self.history: list[dict[str, float]] = []
         self.report.sync_again = self.count
 
     def count(self) -> None:
@@ -30,7 +31,9 @@ class Training:
 
         self.step += 1
         logs = {"reward": 0.5} | ({} if difference is None else {DIFFERENCE: difference})
-        self.report.on_log(None, SimpleNamespace(global_step=self.step), None, logs=logs)
+        self.history.append(logs)
+        state = SimpleNamespace(global_step=self.step, log_history=self.history)
+        self.report.on_log(None, state, None, logs=logs)
 
 
 def test_one_more_sync_and_then_the_end(tmp_path):
@@ -59,3 +62,10 @@ def test_differences_that_cannot_be_compared_end_nothing(tmp_path):
     for _ in range(3):
         training.log(5.0)
     assert training.syncs == 0
+
+
+def test_the_trainers_own_history_does_not_grow(tmp_path):
+    training = Training(tmp_path, limit=None)
+    for _ in range(150):
+        training.log(0.01)
+    assert len(training.history) == 100

@@ -17,6 +17,8 @@ DIFFERENCE = "sampling/sampling_logp_difference/mean"
 DIFFERENCE_LIMITS = {"float32": 0.005, "bfloat16": 0.1, "float16": 0.1}
 """By dtype: mean |difference| of the engine's and the trainer's log-probabilities of the same tokens, in nats.
 Rounding alone gives 1e-6 (float32) to 0.03 (bfloat16); weights of another policy give more."""
+LOGS_KEPT = 100
+"""Steps whose metrics the trainer keeps. It would keep all, and write them with each checkpoint."""
 
 
 class Report(TrainerCallback):
@@ -60,6 +62,7 @@ class Report(TrainerCallback):
 
         Raise WeightsStale where it has not, and one more sync did not help.
         """
+        del state.log_history[:-LOGS_KEPT]
         metrics = finite(logs or {})
         if "reward" not in metrics:
             return  # transformers' closing summary
