@@ -25,13 +25,17 @@ def plan_of(life: Life) -> Plan:
     return Plan.model_validate(life.status["memory"]["plan"])
 
 
+def attempt_of(create: CreateAttempt) -> Attempt:
+    """As the launcher reads it."""
+    return Attempt.model_validate_json(objects.config_map(create.plan)["data"]["attempt.json"])
+
+
 def test_a_plan_that_fits_is_in_the_status_and_in_the_attempt() -> None:
     life = Life(PLANNED)
     (create,) = life.one_pass().actions
     assert isinstance(create, CreateAttempt)
     assert plan_of(life).fits
-    config_map = objects.config_map(create.plan)["data"]["attempt.json"]
-    assert Attempt.model_validate_json(config_map).plan == plan_of(life)
+    assert attempt_of(create).plan == plan_of(life)
 
 
 def test_a_job_that_cannot_fit_gets_no_pod_and_a_change_of_its_spec_mends_it() -> None:
@@ -142,7 +146,7 @@ def test_after_the_device_was_full_the_next_plan_takes_less() -> None:
     plans, headroom = [], []
     for attempt in range(1, 20):
         made = [action for action in life.one_pass().actions if isinstance(action, CreateAttempt)]
-        headroom += [create.plan.spec.memory.headroom for create in made]
+        headroom += [attempt_of(create).spec.memory.headroom for create in made]
         if attempt not in life.children:
             break
         plans.append(plan_of(life))
@@ -163,7 +167,7 @@ def test_the_users_own_settings_stay_after_the_device_was_full() -> None:
     life.passes(2)
     life.ends(1, Outcome.DEVICE_OUT_OF_MEMORY)
     made = [action for _ in range(3) for action in life.one_pass().actions if isinstance(action, CreateAttempt)]
-    assert [create.plan.spec.memory.headroom for create in made] == [0.05]
+    assert [attempt_of(create).spec.memory.headroom for create in made] == [0.05]
 
 
 def test_a_refusal_of_the_launcher_ends_the_job() -> None:
