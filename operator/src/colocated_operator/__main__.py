@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import signal
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import get_args
 
@@ -25,12 +26,15 @@ from colocated_runtime.contract.status import JobPhase
 log = structlog.get_logger()
 
 PRUNE_SECONDS = 300.0
+REOPEN_SECONDS = 60.0
 
 
 def main() -> None:
     """Run the operator."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    # Of a namespace that was deleted, its watches would say so every 10 s; `relist` says it once.
+    logging.getLogger("kopf._cogs.clients.watching").addFilter(lambda r: "APIForbiddenError" not in r.getMessage())
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -75,7 +79,10 @@ async def _watch(world: World, stopped: asyncio.Event) -> None:
     handlers.configure(settings)
     handlers.register(registry, drivers)
     drivers.wake_all(world.store.jobs)
-    pruning = asyncio.create_task(_prune(world, drivers))
+    lists = [
+        asyncio.create_task(_every(PRUNE_SECONDS, relist.prune, world, drivers)),
+        asyncio.create_task(_every(REOPEN_SECONDS, relist.reopen, world, drivers)),
+    ]
     namespaces = world.settings.namespaces
     try:
         await kopf.operator(
@@ -89,17 +96,20 @@ async def _watch(world: World, stopped: asyncio.Event) -> None:
         )
         stopped.set()  # it returns only when it is told to end
     finally:
-        pruning.cancel()
+        for task in lists:
+            task.cancel()
         await drivers.stop()
 
 
-async def _prune(world: World, drivers: Drivers) -> None:
+async def _every(
+    seconds: float, act: Callable[[World, Drivers], Awaitable[None]], world: World, drivers: Drivers
+) -> None:
     while True:
-        await asyncio.sleep(PRUNE_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311
+        await asyncio.sleep(seconds * random.uniform(0.9, 1.1))  # noqa: S311
         try:
-            await relist.prune(world, drivers)
+            await act(world, drivers)
         except KubeError as error:
-            log.warning("not pruned", reason=error.message)
+            log.warning("not listed", reason=error.message)
 
 
 async def _pause(stopped: asyncio.Event, seconds: float) -> None:

@@ -274,10 +274,10 @@ class Drivers:
         self._drivers: dict[str, tuple[Driver, asyncio.Task[None]]] = {}
 
     def wake(self, uid: str) -> None:
-        """Have the job `uid` make a pass soon; starts its task if it has none."""
+        """Have the job `uid` make a pass soon; starts its task if it has none and its pods are known."""
         if uid in self._drivers and not self._drivers[uid][1].done():
             self._drivers[uid][0].event.set()
-        elif uid in self.world.store.jobs:
+        elif (job := self.world.store.jobs.get(uid)) and job.namespace not in self.world.store.left_out:
             driver = Driver(uid, self.world)
             self._drivers[uid] = (driver, asyncio.create_task(driver.run(), name=f"driver-{uid}"))
 

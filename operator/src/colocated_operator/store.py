@@ -28,6 +28,8 @@ class Store:
         self._owners: dict[str, str] = {}
         """Owner of each Job."""
         self._awaited: dict[str, tuple[int, datetime]] = {}
+        self.left_out: set[str] = set()
+        """Namespaces that could not be listed: what the watches tell of them is kept, but may be a part only."""
         self._shown: dict[str, int] = {}
         """Newest version of each job that its watch has shown: it may be faster than the answer to the write."""
 
@@ -55,6 +57,14 @@ class Store:
         self._shown.pop(uid, None)
         for child in self._children.pop(uid, {}).values():
             self._forget_pods(child)
+
+    def leave_out(self, namespace: str) -> set[str]:
+        """Drop the jobs of a namespace that cannot be listed; returns their uids."""
+        self.left_out.add(namespace)
+        dropped = {uid for uid, job in self.jobs.items() if job.namespace == namespace}
+        for uid in dropped:
+            self.forget_job(uid)
+        return dropped
 
     def forget(self, uid: str, before: int) -> None:
         """Drop what was deleted of a job's attempts before number `before`."""
