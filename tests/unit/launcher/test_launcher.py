@@ -62,7 +62,8 @@ def test_a_rank_that_is_done_but_does_not_leave(launch) -> None:
     assert (final.outcome, final.message) == (Outcome.COMPLETE, "the stub is done: Complete")
 
 
-def test_sigterm_saves_and_the_next_attempt_resumes(launch, make_attempt, is_running) -> None:
+def test_sigterm_saves_and_the_next_attempt_resumes(launch, make_attempt, is_running, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path / "vllm"))
     running = launch("--steps", "200", "--step-seconds", "0.1")
     running.wait_for(is_running)
     running.stop()
@@ -72,9 +73,11 @@ def test_sigterm_saves_and_the_next_attempt_resumes(launch, make_attempt, is_run
     assert (final.outcome, final.message) == (Outcome.PREEMPTED, "the stub is done: Preempted")
     saved = final.checkpoints[-1].step
 
+    (tmp_path / "vllm").rename(tmp_path / "gone")  # as a new pod has it
     command = [*running.attempt.spec.runtime.command, "--steps", str(saved + 2)]
     again = launch(attempt=make_attempt(number=2, runtime={"command": command})).finish()
     assert (again.outcome, again.resumed_from_step, again.progress.step) == (Outcome.COMPLETE, saved, saved + 2)
+    assert "found a kernel" in (running.storage / "logs" / "attempt-2" / "rank-0.log").read_text()
 
 
 def test_ranks_that_do_not_leave_are_killed(launch, is_running) -> None:

@@ -25,6 +25,10 @@ def test_utilization_is_the_users_or_a_default() -> None:
     assert engine_settings(spec(memory={"gpuMemoryUtilization": 0.6})).gpu_memory_utilization == 0.6
 
 
+def test_the_engine_measures_its_cache_where_nothing_is_planned() -> None:
+    assert engine_settings(spec(gpusPerNode=1)).kv_cache_bytes == 0
+
+
 def test_length_is_left_open_unless_set() -> None:
     assert engine_settings(spec()).max_model_len is None
     assert engine_settings(spec(trainer={"vllm_max_model_length": 4096})).max_model_len == 4096
@@ -50,6 +54,7 @@ def test_the_plan_decides_where_there_is_one() -> None:
     assert engine.gpu_memory_utilization == made.settings.gpu_memory_utilization
     assert engine.sleep_level == made.settings.sleep_level
     assert engine.max_num_seqs == 32
+    assert 0 <= made.settings.kv_cache_bytes - engine.kv_cache_bytes < 1 << 24
     trained = trainer_settings(job_spec, made)
     assert trained["per_device_train_batch_size"] * trained["gradient_accumulation_steps"] == 32
     assert trained["per_device_train_batch_size"] * trained["steps_per_generation"] == 32

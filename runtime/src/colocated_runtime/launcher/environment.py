@@ -35,6 +35,11 @@ class Paths(SharedFiles):
         """The final report of one node's launcher in one attempt."""
         return self.storage / names.final_report(attempt, node)
 
+    @property
+    def compiled(self) -> Path:
+        """What was compiled (`caches`)."""
+        return self.storage / names.COMPILED
+
     def hub(self, node: int) -> Path:
         """Downloads of one node; on the volume, so that a restart finds them."""
         return self.storage / names.HUB / f"node-{node}"

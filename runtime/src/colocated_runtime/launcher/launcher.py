@@ -17,7 +17,7 @@ from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report, Stage
 from colocated_runtime.files import state_volume_failure, volume_failure
-from colocated_runtime.launcher import finish, planning
+from colocated_runtime.launcher import caches, finish, planning
 from colocated_runtime.launcher.classify import Ending, classify
 from colocated_runtime.launcher.environment import Environment
 from colocated_runtime.launcher.patience import within
@@ -43,6 +43,8 @@ class Launcher:
         self._attempt, self._environment, self._began = attempt, environment, began
         self._paths, self._node = environment.paths, environment.node
         self._stop = StopRequest()
+        self._caches = caches.Caches(self._paths.compiled, os.environ)
+        self._keeping: asyncio.Task[None] | None = None
         now = time.time()
         self.report = Report(
             name=attempt.name, uid=attempt.uid, attempt=attempt.attempt, node=environment.node,
@@ -138,11 +140,18 @@ class Launcher:
 
     async def _train(self) -> Ending:
         self._tell(Stage.STARTING, f"starting {self._attempt.spec.ranks_per_node} ranks")
+        await within(caches.SECONDS, self._caches.restore, None)
         facts = await Supervisor(
-            self._attempt, self._environment, self._stop, self._began, self.report,
-            publish=lambda report: setattr(self, "report", report),
-        ).run()  # fmt: skip
+            self._attempt, self._environment, self._stop, self._began, self.report, publish=self._publish
+        ).run()
         return classify(facts)
+
+    def _publish(self, report: Report) -> None:
+        """Let the report be seen; after a first step all is compiled, and node 0 keeps it."""
+        self.report = report
+        trained = report.progress.step > (report.resumed_from_step or 0)
+        if trained and self._node == 0 and self._keeping is None:
+            self._keeping = asyncio.ensure_future(within(caches.SECONDS, self._caches.keep, None))
 
     async def _unless_stopped(self, work: Awaitable[None], doing: str) -> Ending | None:
         """Await `work`; None once it is done, an ending if SIGTERM or the start timeout came before."""

@@ -10,6 +10,9 @@ from colocated_runtime.contract.report import Phase
 from colocated_runtime.planner.features import Checkpointing
 from colocated_runtime.planner.search import DEFAULT_SLEEP_LEVEL, DEFAULT_UTILIZATION
 
+CACHE_STEP = 1 << 24
+"""The engine's cache is a multiple of so many bytes: vLLM 0.24 compiles anew for another size, however little other."""
+
 
 @dataclass(frozen=True)
 class EngineSettings:
@@ -23,6 +26,8 @@ class EngineSettings:
     """Tokens of prompt + completion; None: as long as the longest prompt needs."""
     max_num_seqs: int
     """Sequences generated at the same time by one engine."""
+    kv_cache_bytes: int = 0
+    """Of the device; 0: what is left of the share when the engine has measured itself, which takes seconds."""
     sleep_frees: int = 0
     """Bytes of the device that sleep gives back, by the plan; 0 without one."""
 
@@ -70,6 +75,7 @@ def engine_settings(spec: JobSpec, plan: Plan | None = None) -> EngineSettings:
         sleep_level=0 if spec.backend == "cpu" else sleeping,
         max_model_len=spec.trainer.get("vllm_max_model_length"),
         max_num_seqs=sizes.per_rank * spec.parallelism.tensor_parallel,
+        kv_cache_bytes=plan.settings.kv_cache_bytes // CACHE_STEP * CACHE_STEP if plan else 0,
         sleep_frees=_mapped(plan) if plan else 0,
     )
 

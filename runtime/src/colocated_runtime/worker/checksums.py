@@ -4,9 +4,9 @@ The engine fuses matrices (query, key and value lie in one tensor), pads vocabul
 a tensor-parallel group a part; the sum of all elements' bits, taken as integers, is that of the pieces. Another value
 anywhere changes it, but for chance; another place within a tensor does not.
 
-What can be compared is found out while both still hold the model as it was loaded: what sums up to the same then must
-do so before every rollout. Tensors that the engine packs for its kernels, as all matrices on CPUs, are left to the
-comparison of log-probabilities.
+What can be compared is found out after the first sync: what sums up to the same then must do so before every rollout.
+Tensors that the engine packs for its kernels, as all matrices on CPUs, are left to the comparison of log-probabilities,
+as is what that sync itself left out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -62,7 +62,7 @@ def of_engine(model: torch.nn.Module) -> dict[Parts, torch.Tensor]:
 def comparable(
     engine: Mapping[Parts, torch.Tensor], trainer: Mapping[str, torch.Tensor], group: ranks.Group = None
 ) -> set[Parts]:
-    """What is `equal` while both hold the model as it was loaded, but for zeros: they are so in any layout."""
+    """What is `equal` after the first sync, but for zeros: they are so in any layout."""
     return {parts for parts in equal(engine, trainer, group) if all(trainer[part] for part in parts)}
 
 

@@ -8,14 +8,14 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import vllm
-from vllm import LLM, SamplingParams
+from vllm import LLM, ModelRegistry, SamplingParams
 from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.sampling_params import StructuredOutputsParams
 
@@ -109,12 +109,15 @@ class Engine:
             _forget_the_dead()
         group = int(self._ranks["RANK"]) // tensor_parallel
         with rng.preserved():
+            inspect_here(model.config.architectures)
             self.llm = LLM(
                 model=str(path),
+                load_format="dummy",  # the weights come from the trainer
                 dtype=dtype,
                 tensor_parallel_size=tensor_parallel,
                 distributed_executor_backend="external_launcher",
                 gpu_memory_utilization=settings.gpu_memory_utilization,
+                kv_cache_memory_bytes=settings.kv_cache_bytes or None,
                 max_model_len=settings.max_model_len,
                 max_num_seqs=settings.max_num_seqs,
                 max_num_batched_tokens=max(TOKENS_A_STEP, settings.max_num_seqs),
@@ -133,10 +136,10 @@ class Engine:
         self.log_probabilities: list[list[list[float | None]]] = []
         """Of the last rollout, as `generate` returned them."""
         self._switch = Switch(self.llm, settings, phases)
-        self._fresh = False
-        self._handed = checksums.of_trainer(model)
-        """Of what the engine was given last, which is, at first, the model that both have read."""
-        self._trained = checksums.of_trained(model)
+        self._handed: dict[str, torch.Tensor] = {}
+        """Of what the engine was given last."""
+        self._load()
+        self._fresh = True
         self._comparable = checksums.comparable(self._held(), self._handed, self._tp_group)
         log.info(
             "before each rollout checksums tell whether %d of the engine's tensors are the trainer's; its"
@@ -318,6 +321,19 @@ def counted(weights: Iterator[tuple[str, torch.Tensor]], moved: Moved) -> Iterat
     for name, tensor in weights:
         moved.bytes += tensor.nbytes
         yield name, tensor
+
+
+def inspect_here(architectures: list[str] | None) -> None:
+    """Have vLLM look at the model's class in this process.
+
+    vLLM 0.24 to 0.31 does so in another one, which imports everything anew (16 s, unless its cache knows the class), so
+    as not to touch CUDA in a process that may fork later; here the trainer has done so anyway.
+    """
+    for architecture in architectures or []:
+        known = ModelRegistry.models.get(architecture)
+        with suppress(ImportError):  # vLLM says it better
+            if known is not None:
+                ModelRegistry.register_model(architecture, known.load_model_cls())
 
 
 def _repack_heads(model: torch.nn.Module) -> None:
