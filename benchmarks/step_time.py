@@ -102,8 +102,13 @@ def lengths(tokens: str) -> Callable[[int], int]:
     return lambda _: draw.randint(int(low), int(high or low))
 
 
+def longest_of(tokens: str) -> int:
+    """Of completions as `--tokens` has it."""
+    return int(tokens.rpartition("-")[2])
+
+
 def longest(case: argparse.Namespace) -> int:
-    return int(case.tokens.rpartition("-")[2])
+    return longest_of(case.tokens)
 
 
 def options(case: argparse.Namespace, side: str) -> dict[str, Any]:
