@@ -32,6 +32,8 @@ PLAN = plan().model_dump(by_alias=True, mode="json")
         {"plan": PLAN | {"settings": PLAN["settings"] | {"tensorParallel": 10**30}}},
         {"plan": PLAN | {"settings": PLAN["settings"] | {"gpuMemoryUtilization": float("inf")}}},
         {"plan": PLAN | {"phases": PLAN["phases"] * 5}},
+        {"exitCode": 10**30},
+        {"plan": PLAN | {"settings": PLAN["settings"] | {"tokensAtOnce": 10**30}}},
         {"evaluations": [{"step": 1, "mean": float("inf"), "low": 0, "high": 1, "prompts": 1}]},
     ],
     ids=lambda lie: next(iter(lie)),
@@ -40,6 +42,20 @@ def test_lie_does_not_parse(lie: dict[str, object]) -> None:
     good = json.loads(report(3).model_dump_json(by_alias=True))
     with pytest.raises(ValidationError):
         Report.model_validate_json(json.dumps(good | lie))
+
+
+def test_every_whole_number_has_bounds() -> None:
+    """An API server refuses a status with a number of more than 64 bits; the job would stand still."""
+    schema = Report.model_json_schema()
+    fields = [
+        (f"{model['title']}.{name}", kind)
+        for model in [schema, *schema["$defs"].values()]
+        for name, field in model.get("properties", {}).items()
+        for kind in field.get("anyOf", [field])
+        if kind.get("type") == "integer" and "enum" not in kind
+    ]
+    assert len(fields) > 20
+    assert [name for name, kind in fields if not {"minimum", "exclusiveMaximum"} <= kind.keys()] == []
 
 
 def test_largest_report_that_parses_becomes_a_status() -> None:

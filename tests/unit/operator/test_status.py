@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.cluster import Life, rl_job
+from tests.unit.operator.cluster import Life, rl_job, spec
 from tests.unit.operator.simulated import merged
 
 from colocated_operator.status.events import body, events
@@ -34,7 +34,7 @@ def test_empty_values_are_left_out_but_zero_is_not() -> None:
 
 
 def test_each_event_has_a_name_of_its_own_that_does_not_change() -> None:
-    life = Life()
+    life = Life(spec(checkpoint={"storage": {"claim": "checkpoints"}}))
     life.passes(2)
     life.runs(step=3)
     life.ends(1, Outcome.CRASH, step=4)

@@ -129,6 +129,20 @@ def test_other_contents_of_the_same_size_are_noticed(store: CheckpointStore) -> 
     assert passed_over == ["checkpoint-2: weights has not the contents that were written"]
 
 
+def test_once_found_corrupt_it_is_reported_no_more_and_takes_no_place(store: CheckpointStore) -> None:
+    save(store, 1)
+    corrupt = save(store, 9)
+    (corrupt / "weights").write_bytes(b"w" * 999 + b"x")
+    store.newest()
+    assert store.scan()[1] == ["checkpoint-9: its contents are not what was written"]
+    for step in (2, 3):
+        save(store, step)
+    assert [saved.step for saved in store.scan()[0]] == [2, 3]
+    assert (corrupt / "weights").exists()
+    assert save(store, 9).exists()  # the step is trained again
+    assert [saved.step for saved in store.scan()[0]] == [3, 9]
+
+
 def test_an_unreadable_directory_is_no_empty_one(store: CheckpointStore) -> None:
     save(store, 1)
     store.checkpoints.rename(store.checkpoints.with_name("elsewhere"))

@@ -18,7 +18,7 @@ from colocated_operator.status.reported import progress, report_facts, with_repo
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.contract.report import Report
-from colocated_runtime.contract.status import JobPhase, JobStatus
+from colocated_runtime.contract.status import CheckpointsStatus, JobPhase, JobStatus
 
 SUSPENDING: Literal["Suspending"] = "Suspending"
 """Phase, and reason of Suspended=False, while the pods save and end."""
@@ -120,9 +120,17 @@ def known_status(observation: Observation) -> JobStatus:
         changes["attempt"] = newest.attempt
         changes["memory"] = status.memory.model_copy(update={"pressure_events": 0})
         # Until its own report says it:
-        changes["resumed_from_step"] = status.checkpoints.step or None
-        changes["progress"] = progress(status.checkpoints.step, status.progress.total_steps)
+        saved = status.checkpoints if _outlives_pods(observation.job.spec) else CheckpointsStatus()
+        changes["checkpoints"] = saved
+        changes["resumed_from_step"] = saved.step or None
+        changes["progress"] = progress(saved.step, status.progress.total_steps)
     return status.model_copy(update=changes)
+
+
+def _outlives_pods(spec: Mapping[str, Any]) -> bool:
+    """Whether checkpoints lie on a claim; an emptyDir goes with its pod."""
+    storage = (spec.get("checkpoint") or {}).get("storage") or {}
+    return bool(storage.get("claim") or storage.get("volumeClaimTemplate") is not None)
 
 
 def _traced(status: JobStatus, observation: Observation) -> JobStatus:

@@ -110,15 +110,19 @@ def _gist(plan: Plan) -> tuple[object, ...]:
 
 
 def _checkpoints(old: CheckpointsStatus, report: Report, keep: int) -> CheckpointsStatus:
-    """The newest `keep` of all that were reported: older ones have been deleted from the volume."""
-    known = {entry.step: entry for entry in old.kept}
+    """The newest `keep` of all that were reported: older ones have been deleted from the volume.
+
+    A final report names only the last ones, but none is newer; where a later attempt began at step 0 none was left.
+    """
+    newest = max((saved.step for saved in report.checkpoints), default=0 if report.resumed_from_step == 0 else None)
+    known = {entry.step: entry for entry in old.kept if newest is None or entry.step <= newest}
     for saved in report.checkpoints:
         known[saved.step] = CheckpointStatus(
             step=saved.step, uri=saved.uri, time=_stamp(saved.time), size_bytes=saved.size_bytes
         )
     kept = [known[step] for step in sorted(known)][-keep:]
     if not kept:
-        return old
+        return old if newest is None else CheckpointsStatus()
     return CheckpointsStatus(latest=kept[-1].uri, step=kept[-1].step, time=kept[-1].time, kept=kept)
 
 

@@ -207,7 +207,7 @@ class VolumeClaimTemplate(Contract):
 
 
 class EmptyDir(Contract):
-    """The pod's own disk: checkpoints survive a crash of the worker, not the pod."""
+    """The pod's own disk: every attempt has a new one, so nothing can be resumed; for trials."""
 
     size_limit: Quantity | None = None
     """The pod is evicted above it."""

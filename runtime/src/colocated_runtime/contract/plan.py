@@ -71,7 +71,7 @@ class PlannedSettings(Message):
     recompute: Literal["none", "selective", "half", "full"] | None = None
     """Which of them: all but those of matrix products and attention, those of every second layer, or all. Null: as
     gradientCheckpointing says."""
-    tokens_at_once: int = 0
+    tokens_at_once: Bytes = 0
     """Tokens that go through the trainer's model at once. 0: TRL's micro-batches."""
     offload: Literal["none", "optimizer", "optimizerAndGradients"]
     """What goes to host memory while the engine generates."""

@@ -24,6 +24,7 @@ T = TypeVar("T")
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Moment = Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
+Code = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 Word = Annotated[str, StringConstraints(max_length=63, pattern=r"^[A-Z][A-Za-z]*$")]
 Key = Annotated[str, StringConstraints(max_length=253)]
 Uri = Annotated[str, StringConstraints(max_length=4096)]
@@ -63,8 +64,8 @@ class Pressure(Message):
     time: Moment
     kind: Word  # Host | Device | Sleep
     phase: Phase | None = None
-    used_bytes: int = 0
-    limit_bytes: int = 0
+    used_bytes: Count = 0
+    limit_bytes: Count = 0
     message: str = ""
 
 
@@ -91,7 +92,7 @@ class Weights(Message):
     """Whether the engine samples from the trainer's weights."""
 
     in_sync: bool
-    step: int
+    step: Count
     log_probability_difference: float | None = None
     message: str = ""
 
@@ -120,11 +121,11 @@ class Told(Message):
 class RankState(Told):
     """One worker rank's own file, `<state dir>/rank-<global rank>.json`; replaced atomically, read by the launcher."""
 
-    rank: int
-    pid: int
-    updated: float
+    rank: Count
+    pid: Count
+    updated: Moment
     phase: Phase = Phase.START
-    phase_since: float = 0.0
+    phase_since: Moment = 0.0
 
 
 class Report(Told):
@@ -132,8 +133,8 @@ class Report(Told):
 
     name: str
     uid: str
-    attempt: int
-    node: int
+    attempt: Count
+    node: Count
     stage: Stage
     started: Moment
     updated: Moment
@@ -146,8 +147,8 @@ class Report(Told):
     """What the pod's container used when the report was updated; without page cache, which would make room."""
     slow_save: str = ""
     """Says that a save has been running for long; it may still succeed."""
-    exit_code: int | None = None
-    rank: int | None = None
+    exit_code: Code | None = None
+    rank: Count | None = None
     """The rank that ended the attempt, where one did."""
 
     def within(self, limit: int) -> str:

@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from colocated_runtime.worker.errors import Fenced
 
 PREFIX = "checkpoint-"
 MANIFEST = "manifest.json"
+REJECTED = "rejected.json"
+"""Its manifest from when its contents turned out to be others than were written: then it is no checkpoint any more."""
 MODEL = "model"
 FENCE = "fence-"
 INCOMING = ".incoming-"
@@ -134,13 +136,18 @@ class CheckpointStore:
         return sorted(complete, key=lambda saved: saved.step), sorted(torn)
 
     def newest(self) -> tuple[Saved | None, list[str]]:
-        """The newest complete checkpoint whose contents have their checksums, and why others are passed over."""
+        """The newest complete checkpoint whose contents have their checksums, and why others are passed over.
+
+        Those of other contents count as torn from now on; they stay for the user to look at.
+        """
         complete, passed_over = self.scan()
         for saved in reversed(complete):
             reason = corruption(saved.path)
             if not reason:
                 return saved, passed_over
             passed_over.append(f"{saved.path.name}: {reason}")
+            with suppress(OSError):  # else it stays what it was: a report would name it as the newest
+                (saved.path / MANIFEST).rename(saved.path / REJECTED)
         return None, passed_over
 
     @contextmanager
@@ -185,7 +192,7 @@ def defect(path: Path) -> str:
     try:
         files = _manifest(path).files
     except FileNotFoundError:
-        return f"no {MANIFEST}"
+        return "its contents are not what was written" if (path / REJECTED).exists() else f"no {MANIFEST}"
     except (ValidationError, OSError):
         return f"unreadable {MANIFEST}"
     for name, entry in files.items():

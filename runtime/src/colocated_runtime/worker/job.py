@@ -221,6 +221,8 @@ class Job:
         """The newest complete checkpoint, rank 0's word for all; says which torn ones it passed over."""
         newest: Path | None = ranks.from_first(self._newest() if self.trainer.accelerator.is_main_process else None)
         if newest is None:
+            if self.attempt.attempt > 1:  # what earlier attempts saved is gone, as from an emptyDir
+                self.state.update(resumed_from_step=0)
             return None
         if not newest.exists():
             raise UserError(

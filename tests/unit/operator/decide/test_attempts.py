@@ -71,7 +71,8 @@ def test_crash_is_followed_by_a_counted_attempt_after_the_backoff() -> None:
 
 
 def test_next_attempt_begins_where_it_can_resume_not_where_the_last_one_was() -> None:
-    life = Life(spec(restart={"maxRestarts": 2, "backoffSeconds": 0}))
+    on_claim = {"storage": {"claim": "checkpoints"}}
+    life = Life(spec(restart={"maxRestarts": 2, "backoffSeconds": 0}, checkpoint=on_claim))
     life.passes(2)
     life.runs(step=4)
     life.runs(step=7, checkpoints=[])
