@@ -52,6 +52,13 @@ def test_crd_goes_with_the_release_if_asked() -> None:
     assert crd == custom_resource_definition()
 
 
+def test_a_private_registry_needs_secrets() -> None:
+    (made,) = of_kind("Deployment", "--set", "imagePullSecrets[0].name=registry")
+    assert made["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    (made,) = of_kind("Deployment")
+    assert "imagePullSecrets" not in made["spec"]["template"]["spec"]
+
+
 def test_crd_can_be_left_to_others() -> None:
     assert of_kind("CustomResourceDefinition", "--set", "crds.install=false") == []
 
