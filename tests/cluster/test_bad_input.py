@@ -73,6 +73,15 @@ def test_trainer_mistake_is_refused_before_any_pod(namespace: str, trainer: dict
         assert word in said
 
 
+def test_prompt_that_leaves_no_room_for_a_completion(namespace: str) -> None:
+    """How long the prompts are only the pod knows."""
+    apply(namespace, job("long", training(trainer=TRAINER | {"vllm_max_model_length": 24})))
+    said = failure(namespace, "long")
+    assert said.startswith("UserError")
+    for word in ("vllm_max_model_length", "24", "max_completion_length"):
+        assert word in said
+
+
 def test_reward_module_that_does_not_import(namespace: str) -> None:
     code = config_map("code", {"mine.py": "import nothing_here\n"})
     spec = training(rewards=[{"function": "mine:score", "configMap": "code"}])

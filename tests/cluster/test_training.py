@@ -1,7 +1,6 @@
 """The real thing in real pods: TRL and vLLM train SmolLM2-135M-Instruct."""
 
 import json
-import re
 
 import pytest
 import yaml
@@ -11,13 +10,24 @@ pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
 PHASES = {"Start", "Rollout", "Score", "Train", "Sync", "Checkpoint", "Evaluate"}
 LOAD_AFRESH = """
-import json, pathlib, sys, torch, transformers
+import os, pathlib, torch, transformers
+from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.worker.dataset import load_prompts
+from colocated_runtime.worker.rewards import build_rewards
+from colocated_runtime.worker.sources import Sources
+
+spec, nowhere = JobSpec.model_validate_json(os.environ["SPEC"]), pathlib.Path("/nowhere")
+rows = load_prompts(spec.evaluation.dataset, Sources(nowhere), "evaluation.dataset", limit=64)
 where = next(pathlib.Path("/storage").glob("*/model"))
-model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
-tokenizer = transformers.AutoTokenizer.from_pretrained(where)
-ids = tokenizer("3 + 4 = 7\\nState the final answer to the following arithmetic problem: 2 + 3 =", return_tensors="pt")
-out = model.generate(**ids, max_new_tokens=6, do_sample=False)
-print(json.dumps(tokenizer.decode(out[0][ids["input_ids"].shape[1]:], skip_special_tokens=True)))
+tokenizer = transformers.AutoTokenizer.from_pretrained(where, padding_side="left")
+model = transformers.AutoModelForCausalLM.from_pretrained(where, dtype=torch.bfloat16)
+batch = tokenizer(list(rows["prompt"]), return_tensors="pt", padding=True)
+ids = model.generate(**batch, max_new_tokens=spec.trainer["max_completion_length"], do_sample=False)
+texts = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1]:], skip_special_tokens=True)
+columns = {name: list(rows[name]) for name in rows.column_names if name != "prompt"}
+(reward,) = build_rewards(spec, Sources(nowhere), nowhere, "cpu")
+scores = reward(prompts=list(rows["prompt"]), completions=texts, **columns)
+print("mean reward", sum(scores) / len(scores))
 """
 
 
@@ -39,11 +49,12 @@ def test_demo_learns_and_leaves_a_model_that_loads(namespace: str) -> None:
     assert weights["status"] == "True"
     told = {"Running", "CheckpointSaved", "Complete"}
     eventually(lambda: told <= {entry["reason"] for entry in events(namespace, name)})
-    assert re.search(r"\d", json.loads(loaded_afresh(namespace)))
+    # The same greedy tokens but for near ties, which bfloat16 decides one way or the other.
+    assert loaded_afresh(namespace, demo["spec"]) == pytest.approx(after["mean"], abs=0.05)
 
 
-def loaded_afresh(namespace: str) -> str:
-    """The greedy answer of the saved model, loaded by transformers in a pod that mounts the claim."""
+def loaded_afresh(namespace: str, spec: dict[str, object]) -> float:
+    """Mean reward on the held-out prompts of the saved model, loaded by transformers in a pod that mounts the claim."""
     (claim,) = items("pvc", namespace)
     (pod,) = items("pods", namespace)
     container = pod["spec"]["containers"][0]
@@ -54,13 +65,14 @@ def loaded_afresh(namespace: str) -> str:
         {"name": "tmp", "emptyDir": {}},
     ]
     only = {key: container[key] for key in ("name", "image", "securityContext", "env")}
+    only["env"] = [*only["env"], {"name": "SPEC", "value": json.dumps(spec)}]
     only |= {"command": ["python", "-c", LOAD_AFRESH], "volumeMounts": mounts}
     spec = {"securityContext": pod["spec"]["securityContext"], "containers": [only], "volumes": volumes,
             "restartPolicy": "Never"}  # fmt: skip
     apply(namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "afresh"}, "spec": spec})
     kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/afresh", "-n", namespace, "--timeout=110s")
     said = kubectl("logs", "afresh", "-n", namespace)
-    return next(line for line in said.splitlines() if line.startswith('"'))
+    return next(float(line.split()[-1]) for line in said.splitlines() if line.startswith("mean reward"))
 
 
 def test_two_pods_train_together_over_gloo(namespace: str) -> None:

@@ -50,10 +50,11 @@ def engine_length(longest: int, completion: int, wanted: int | None, limit: int)
         (wanted, "trainer.vllm_max_model_length") if wanted else (limit, "the model's max_position_embeddings")
     )
     if needed > available:
+        room = available - longest
+        way_out = f"Use at most {room}, or shorter prompts" if room > 0 else "Use shorter prompts"
         raise UserError(
             f"trainer.max_completion_length: the longest prompt has {longest} tokens; with {completion} of completion"
-            f" that is {needed}, over {name} = {available}. Use at most {max(0, available - longest)},"
-            " or shorter prompts"
+            f" that is {needed}, over {name} = {available}. {way_out}" + (f", or a larger {name}" if wanted else "")
         )
     return wanted or needed
 
