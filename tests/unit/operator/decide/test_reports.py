@@ -11,7 +11,7 @@ from colocated_operator.observe import Obstacle, Pulled
 from colocated_operator.status.conditions import stamp
 from colocated_operator.status.events import events
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Checkpoint, Phase, Pressure, Progress, Weights
+from colocated_runtime.contract.report import Phase, Pressure, Progress, Weights
 from colocated_runtime.contract.status import JobStatus
 
 

@@ -42,7 +42,8 @@ def job_ends_it(life: Life) -> None:
 
 @pytest.mark.parametrize("seconds", [1000, None])
 def test_deadline_that_was_raised_or_removed_costs_an_uncounted_restart_at_most(seconds: int | None) -> None:
-    life = Life(spec(activeDeadlineSeconds=60, restart={"maxRestarts": 0, "backoffSeconds": 0}))
+    claim = {"storage": {"claim": "checkpoints"}}
+    life = Life(spec(activeDeadlineSeconds=60, restart={"maxRestarts": 0, "backoffSeconds": 0}, checkpoint=claim))
     life.passes(2)
     life.runs(step=3)
     with_deadline(life, seconds)
