@@ -42,9 +42,13 @@ class Life(RuleBasedStateMachine):
     """One job; one operator, sometimes two by mistake."""
 
     @initialize(
-        nodes=st.integers(1, 2), max_restarts=st.integers(0, 2), backoff=st.sampled_from([0, 10]), beside=st.booleans()
+        nodes=st.integers(1, 2),
+        max_restarts=st.integers(0, 2),
+        backoff=st.sampled_from([0, 10]),
+        beside=st.booleans(),
+        deadline=st.sampled_from([None, 300]),
     )
-    def begin(self, nodes: int, max_restarts: int, backoff: int, beside: bool) -> None:
+    def begin(self, nodes: int, max_restarts: int, backoff: int, beside: bool, deadline: int | None) -> None:
         self.loop = Loop()
         self.cluster = Cluster()
         template = {"storage": "1Gi", "accessModes": ["ReadWriteMany"]}
@@ -54,7 +58,7 @@ class Life(RuleBasedStateMachine):
             "checkpoint": {"storage": {"volumeClaimTemplate": template}},
             "restart": {"maxRestarts": max_restarts, "backoffSeconds": backoff},
         }
-        self.cluster.apply(self.spec)
+        self.user_moves_the_deadline(deadline)
         self.operators = [Operator(self.cluster, self.loop)]
         self.seen = 0
 
@@ -134,6 +138,16 @@ class Life(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.cluster.now += timedelta(seconds=seconds)
         self.loop.seconds += seconds
+
+    @rule(raised=st.booleans())
+    def jobs_own_deadline_comes(self, raised: bool) -> None:
+        """No operator looks meanwhile."""
+        if raised:
+            self.user_moves_the_deadline(100_000)
+        self.time_passes(400.0)
+        for _ in range(2):
+            self.cluster.control()
+            self.kubelet()
 
     @rule(seconds=st.sampled_from([-3600.0, 0.0, 3600.0]))
     def clock_jumps(self, seconds: float) -> None:
