@@ -32,6 +32,7 @@ class Fault(NamedTuple):
     """Calls that the stack of rank 0 shows, outermost first."""
     hangs: tuple[str, ...] = ()
     """Likewise of rank 1."""
+    lost: str = "the step that had begun"
 
 
 FAULTS = [
@@ -40,7 +41,7 @@ FAULTS = [
     Fault("engine", "the engine of one rank of two hangs", "vLLM's executor does not return", Outcome.HUNG,
           ("worker/engine.py", "in all_reduce"), ("worker/engine.py", "llm_engine.py", "in hang")),
     Fault("kill", "one rank of two killed", "SIGKILL in its reward function", Outcome.CRASH),
-    Fault("torn", "killed in a save, which stays unsealed", "SIGKILL", Outcome.CRASH),
+    Fault("torn", "killed in a save, which stays unsealed", "SIGKILL", Outcome.CRASH, lost="the step being saved"),
     Fault("preempt", "preempted in a rollout", "SIGTERM to the launcher", Outcome.PREEMPTED),
 ]  # fmt: skip
 
@@ -112,6 +113,4 @@ def resumed(report, step, fault, happened):
     """The attempt went on from `step`; how long it took from the fault until its first step was done, and saved."""
     assert report.resumed_from_step == step
     (first,) = (saved for saved in report.checkpoints if saved.step == step + 1)
-    record(
-        f"{fault.name}, real worker", fault.how, "the step that had begun", seconds=[first.time - happened],
-    )  # fmt: skip
+    record(f"{fault.name}, real worker", fault.how, fault.lost, seconds=[first.time - happened])
