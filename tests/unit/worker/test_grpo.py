@@ -52,6 +52,11 @@ def test_evaluation_before_and_after(run):
         assert evaluation.low < evaluation.mean < evaluation.high
 
 
+def test_others_may_read_the_saved_model(run):
+    modes = {file.name: file.stat().st_mode & 0o444 for file in (run.directory / "model").iterdir()}
+    assert set(modes.values()) == {0o444}, modes
+
+
 def test_the_saved_model_gives_the_engines_tokens(run, greedy):
     _, after = run.completions(held_out=True)
     assert greedy(run.directory / "model", run.records[-1]["prompts"], len(after[0])) == after

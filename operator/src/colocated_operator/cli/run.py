@@ -113,7 +113,7 @@ def _stop_on_signals(process: subprocess.Popen[bytes]) -> list[str]:
     words: list[str] = []
 
     def stop(*_: object) -> None:
-        words.append("saving a checkpoint and leaving; again to leave at once")
+        words.append("leaving; what has been trained is saved first; again to leave at once")
         process.terminate()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

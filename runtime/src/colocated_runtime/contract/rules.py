@@ -300,8 +300,8 @@ def unchanged(path: str) -> Rule:
     new, old = f"self.{path}", f"oldSelf.{path}"
     return Rule(
         f"!({STARTED}) || (has({new}) ? has({old}) && {new} == {old} : !has({old}))",
-        f"{path} cannot change once the job was started; apply the change under another name, or delete this job and"
-        " apply it again",
+        f"{path} cannot change once the job was started; apply the change under another name, or delete this job, and"
+        " the claim of its volumeClaimTemplate with it, and apply it again",
         f".{path}",
         forbidden=True,
     )

@@ -108,6 +108,8 @@ class Engine:
         if tensor_parallel > 1 and not torch.cuda.is_available():
             _forget_the_dead()
         group = int(self._ranks["RANK"]) // tensor_parallel
+        # It renders a chat to be warm for users who send some, and shows a traceback where that exceeds max_model_len.
+        logging.getLogger("vllm.renderers.base").setLevel(logging.ERROR)
         with rng.preserved():
             inspect_here(model.config.architectures)
             self.llm = LLM(

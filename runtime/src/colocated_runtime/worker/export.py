@@ -19,3 +19,5 @@ def export_model(model: Any, tokenizer: Any, directory: Path) -> None:
     tokenizer.save_pretrained(directory)
     if adapted:
         model.save_pretrained(directory / "adapter")
+    for file in directory.rglob("*.safetensors"):
+        file.chmod(0o644)  # safetensors lets nobody else read them; a model is for others
