@@ -51,6 +51,7 @@ def mend():
 def change(self):
     remember(self)
     if self.state.global_step == 1:
+        self._phases._trace._close()  # a file that is open for writing keeps a volume from being remounted
         spoil()
     if self.state.global_step == 3:
         mend()

@@ -1,5 +1,6 @@
 """A volume that takes nothing more, while the job trains: it says so, and trains to the end."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,8 @@ def test_training_goes_on(small, how, words):
     for what in ("step 1", "step 2", "evaluation.jsonl"):
         assert f"not written: {what}: " in run.output
     assert words in run.output
+    trace = json.loads((run.directory / "logs/attempt-1/rank-0.trace.json").read_text())
+    assert "load weights" in {event["name"] for event in trace}, "whole, whatever was torn meanwhile"
     assert [saved.step for saved in run.state.checkpoints] == [4]
     assert run.state.checkpoint_error == ""
     assert [entry.step for entry in run.state.evaluations] == [0, 1, 2, 3, 4]
