@@ -141,6 +141,17 @@ def test_a_full_volume_is_told_once_and_costs_events_alone(tmp_path: Path, monke
     assert found[-1] == 299
 
 
+def test_it_is_whole_at_the_end_if_the_volume_is_well_by_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    volume = Volume(monkeypatch)
+    trace = Trace(tmp_path / "t.json", 0)
+    a_step(trace, 0)
+    volume.full = True
+    a_step(trace, 1)
+    volume.full = False
+    trace.finish()
+    assert steps_of(json.loads((tmp_path / "t.json").read_text())) == [0]
+
+
 def test_told_again_after_it_was_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     volume, told = Volume(monkeypatch), []
     trace = Trace(tmp_path / "t.json", 0, told.append)

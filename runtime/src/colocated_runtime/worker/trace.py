@@ -86,10 +86,11 @@ class Trace:
         """Write the rest and the closing bracket."""
         self._retry = 0.0
         self.write()
-        if self._file is not None:
-            with suppress(OSError):
-                self._file.write(b"\n]\n")
-            self._close()
+        with suppress(OSError):
+            if self._file is None:  # the last write failed, and may have left a part of itself
+                self._open()
+            self._put("\n]\n")
+        self._close()
 
     def _slice(self, track: Track, name: str, began: float, ended: float, **arguments: float) -> str:
         length = max(0, round((ended - began) * 1e6))  # a clock may be set back
