@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +26,13 @@ STUB = Path(__file__).with_name("stub_worker.py")
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """With the next one free, too. Below those that connections take for themselves, or one might take it meanwhile."""
+    while True:
+        port = random.randrange(20_000, 32_000, 2)
+        with suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("0.0.0.0", port))
+            other.bind(("0.0.0.0", port + 1))
+            return port
 
 
 @pytest.fixture
