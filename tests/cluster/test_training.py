@@ -13,7 +13,7 @@ LOAD_AFRESH = """
 import os, pathlib, torch, transformers
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.worker.dataset import load_prompts
-from colocated_runtime.worker.rewards import build_rewards
+from colocated_runtime.worker.rewards.builtin import BUILTIN
 from colocated_runtime.worker.sources import Sources
 
 spec, nowhere = JobSpec.model_validate_json(os.environ["SPEC"]), pathlib.Path("/nowhere")
@@ -25,8 +25,7 @@ batch = tokenizer(list(rows["prompt"]), return_tensors="pt", padding=True)
 ids = model.generate(**batch, max_new_tokens=spec.trainer["max_completion_length"], do_sample=False)
 texts = tokenizer.batch_decode(ids[:, batch["input_ids"].shape[1]:], skip_special_tokens=True)
 columns = {name: list(rows[name]) for name in rows.column_names if name != "prompt"}
-(reward,) = build_rewards(spec, Sources(nowhere), nowhere, "cpu")
-scores = reward(prompts=list(rows["prompt"]), completions=texts, **columns)
+scores = BUILTIN[spec.rewards[0].name](prompts=list(rows["prompt"]), completions=texts, **columns)
 print("mean reward", sum(scores) / len(scores))
 """
 
