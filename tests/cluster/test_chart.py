@@ -20,7 +20,7 @@ def namespaces() -> Iterator[tuple[str, str]]:
         restricted(name)
     yield names[0], names[1]
     for name in names:
-        kubectl("delete", "namespace", name, "--wait=false")
+        kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
 def allowed(verb: str, resource: str, namespace: str) -> bool:
@@ -45,6 +45,12 @@ def test_life_of_a_release_for_a_list_of_namespaces(namespaces: tuple[str, str])
 
     install(f"watchNamespaces={{{ours},{other}}}")
     reaches(other, "job", "Complete")
+
+    kubectl("delete", "namespace", other)  # its Role goes with it
+    kubectl("rollout", "restart", f"deploy/{RELEASE}", "-n", SYSTEM)
+    kubectl("rollout", "status", f"deploy/{RELEASE}", "-n", SYSTEM, "--timeout=60s")
+    apply(ours, stub_job("after", "--steps", "1"))
+    reaches(ours, "after", "Complete")
 
     helm("uninstall", RELEASE, "-n", SYSTEM, "--wait")
     assert kubectl("get", "deploy", "-n", SYSTEM, "-o", "name") == ""

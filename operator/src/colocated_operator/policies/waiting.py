@@ -62,13 +62,10 @@ def _stuck(pod: ChildPod) -> Waiting | None:
 
 def _slow(pod: ChildPod, now: datetime) -> Waiting | None:
     """A pod that has had its node for a while, and of which the kubelet says in its status only that it starts."""
-    if pod.runs or pod.scheduled is None or now - pod.scheduled < SLOW_AFTER or not pod.waiting_reason:
+    if pod.runs or pod.scheduled is None or now - pod.scheduled < SLOW_AFTER:
         return None
+    reason = pod.waiting_reason or "PodsPending"  # where the node's kubelet has said nothing
     if pod.initializing:
-        message = f"pod {pod.name} waits for its init container {pod.initializing}"
-    else:
-        message = (
-            f"pod {pod.name} waits in {pod.waiting_reason}; `kubectl describe pod {pod.name}` says why"
-            " (image download, volumes, network)"
-        )
-    return Waiting(pod.waiting_reason, message)
+        return Waiting(reason, f"pod {pod.name} waits for its init container {pod.initializing}")
+    why = f"`kubectl describe pod {pod.name}` says why (image download, volumes, network)"
+    return Waiting(reason, f"pod {pod.name} waits in {pod.waiting_reason or pod.phase}; {why}")

@@ -87,6 +87,7 @@ def test_another_container_that_cannot_start_is_named_and_not_sought_in_runtime_
             "ContainerCreating",
             "`kubectl describe pod job-abcde-1-0-x` says why",
         ),
+        ({}, "PodsPending", "waits in Pending; `kubectl describe"),
         ({"waiting_reason": "PodInitializing"}, "PodInitializing", "waits in PodInitializing; `kubectl describe"),
         ({"waiting_reason": "PodInitializing", "initializing": "fetch"}, "PodInitializing", "its init container fetch"),
     ],
