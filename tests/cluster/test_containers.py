@@ -57,7 +57,13 @@ def test_init_container_that_fails_is_named_and_counted(namespace: str) -> None:
 
 def test_volume_that_cannot_be_mounted_is_told(namespace: str) -> None:
     volume = {"name": "absent", "secret": {"secretName": "absent"}}
-    apply(namespace, with_pod("mounting", "--steps", "1", pod={"volumes": [volume]}))
+    made = with_pod("mounting", "--steps", "1", pod={"volumes": [volume]})
+    (ours,) = made["spec"]["runtime"]["podTemplate"]["spec"]["containers"]
+    ours["volumeMounts"] = [
+        *ours["volumeMounts"],
+        {"name": "absent", "mountPath": "/absent"},
+    ]  # else it is not waited for
+    apply(namespace, made)
     eventually(lambda: condition(namespace, "mounting", "Running")["reason"] == "ContainerCreating", seconds=90)
     assert "kubectl describe pod mounting-" in condition(namespace, "mounting", "Running")["message"]
     kubectl("create", "secret", "generic", "absent", "-n", namespace)
