@@ -288,9 +288,9 @@ def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:
         waiting_container=stuck["name"],
         waiting_reason=_state(stuck, "waiting").get("reason", ""),
         waiting_message=_state(stuck, "waiting").get("message", ""),
-        initializing=next((c["name"] for c in once if "running" in (c.get("state") or {})), ""),
-        runs="running" in (ours.get("state") or {}),
-        others=tuple(c["name"] for c in others if "terminated" not in (c.get("state") or {})),
+        initializing=next((c["name"] for c in once if _is("running", c)), ""),
+        runs=_is("running", ours),
+        others=tuple(c["name"] for c in others if not _is("terminated", c)),
         failure=next(filter(None, map(_failure, (*once, *others))), None),
         exit_code=ended.get("exitCode"),
         exit_reason=ended.get("reason", ""),
@@ -305,6 +305,11 @@ def _restarted(body: Mapping[str, Any]) -> set[str]:
     """Init containers that run beside the others and are started again when they end: their ends fail no pod."""
     containers = (body.get("spec") or {}).get("initContainers") or []
     return {c["name"] for c in containers if c.get("restartPolicy") == "Always"}
+
+
+def _is(state: str, container: Mapping[str, Any]) -> bool:
+    """Whether a container is in that state: running, waiting or terminated."""
+    return state in (container.get("state") or {})
 
 
 def _state(container: Mapping[str, Any], name: str) -> Mapping[str, Any]:

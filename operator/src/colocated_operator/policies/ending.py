@@ -44,8 +44,7 @@ def ending(observation: Observation, child: ChildJob, now: datetime) -> Ending |
     """
     pods = observation.pods_of(child.attempt)
     if "Complete" in child.conditions:
-        report = _first([final_report(observation, pod) for pod in pods])
-        return Ending(Outcome.COMPLETE, report.message if report else "", 0, report)
+        return _complete(observation, pods)
     outlived = _outlived(observation, child, pods, now)
     if outlived:
         return outlived
@@ -56,8 +55,7 @@ def ending(observation: Observation, child: ChildJob, now: datetime) -> Ending |
     if child.live or not all(pod.terminal for pod in pods):
         return None
     if child.conditions.get("Failed") == "DeadlineExceeded":
-        report = _first([final_report(observation, pod) for pod in pods])
-        return Ending(Outcome.DEADLINE_EXCEEDED, child.message, report=report)
+        return Ending(Outcome.DEADLINE_EXCEEDED, child.message, report=_last_report(observation, pods))
     return _by_pods(observation, pods) or Ending(
         Outcome.PREEMPTED, "the Job was deleted" if child.gone else child.message or "all pods are gone"
     )
@@ -75,7 +73,11 @@ def _outlived(observation: Observation, child: ChildJob, pods: tuple[ChildPod, .
         return _by_pods(observation, failed)
     if len(pods) < child.completions or any(pod.exit_code is None for pod in pods):
         return None
-    report = _first([final_report(observation, pod) for pod in pods])
+    return _complete(observation, pods)
+
+
+def _complete(observation: Observation, pods: tuple[ChildPod, ...]) -> Ending:
+    report = _last_report(observation, pods)
     return Ending(Outcome.COMPLETE, report.message if report else "", 0, report)
 
 
@@ -180,5 +182,6 @@ def _exit_code(report: Report, pod: ChildPod) -> int | None:
     return report.exit_code if report.exit_code is not None else pod.exit_code
 
 
-def _first(reports: list[Report | None]) -> Report | None:
-    return next((report for report in reports if report), None)
+def _last_report(observation: Observation, pods: tuple[ChildPod, ...]) -> Report | None:
+    """The final report of the first pod that left one."""
+    return next((report for pod in pods if (report := final_report(observation, pod))), None)

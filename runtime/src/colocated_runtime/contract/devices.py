@@ -5,7 +5,7 @@ with - or _ for blanks.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from colocated_runtime.contract.job import JobSpec
 
@@ -39,6 +39,7 @@ AMD = (
     "AMD_Instinct_MI250X", "AMD_Instinct_MI300X_OAM", "AMD_Instinct_MI300X", "AMD_Instinct_MI325X_OAM",
     "AMD_Instinct_MI325X",
 )  # fmt: skip
+UNDIVIDED = (*WHOLE, *TURING, *OLDER)
 KNOWN = (*DIVISIBLE, *WHOLE, *TURING, *OLDER, *AMD)
 VENDORS = {
     "nvidia.com": re.compile(r"NVIDIA|TESLA|GEFORCE|QUADRO|GRID"),
@@ -78,13 +79,13 @@ def _product(spec: JobSpec, product: str, domain: str) -> Iterator[str]:
             f"device.product: {product} is not what nodes are labelled with ({product_label(spec.resource_name)}); use"
             f" {' or '.join(near)}"
         )
-    elif SLICED.search(f"{product} {spec.resource_name}") and _base(product) in {_key(label) for label in _UNDIVIDED}:
+    elif SLICED.search(f"{product} {spec.resource_name}") and _is_one_of(product, UNDIVIDED):
         asked = spec.resource_name if SLICED.search(spec.resource_name) else product
         yield (
             f"device.product: {product} is not divided by MIG, and {asked} asks for a slice; use the whole GPU"
             " (resourceName: nvidia.com/gpu), or another product"
         )
-    elif spec.runtime.image is None and _base(product) in {_key(label) for label in OLDER}:
+    elif spec.runtime.image is None and _is_one_of(product, OLDER):
         yield (
             f"device.product: {product} is too old for the torch of the operator's image; use a T4 or newer, or set"
             " runtime.image to one that runs on it"
@@ -93,23 +94,20 @@ def _product(spec: JobSpec, product: str, domain: str) -> Iterator[str]:
 
 def wrong_dtype(dtype: str, product: str | None) -> Iterator[str]:
     """What is wrong with model.dtype on `product`, as the driver or a node's label names it."""
-    if dtype == "bfloat16" and product and _base(product) in {_key(label) for label in (*TURING, *OLDER)}:
+    if dtype == "bfloat16" and product and _is_one_of(product, (*TURING, *OLDER)):
         yield (
             f"model.dtype: bfloat16 cannot be generated with on {product}: vLLM wants compute capability 8.0 (Ampere)"
             " for it; use float16 with lora, float32, or another device"
         )
 
 
-_UNDIVIDED = (*WHOLE, *TURING, *OLDER)
-
-
 def _key(label: str) -> frozenset[str]:
     return frozenset(re.split(r"[-_ ]+", label.upper()))
 
 
-def _base(label: str) -> frozenset[str]:
-    """The words of the GPU itself."""
-    return _key(PART.sub("", label))
+def _is_one_of(product: str, labels: Collection[str]) -> bool:
+    """Whether `product`, whole, in part or shared, is one of the GPUs of these labels, in whatever letters."""
+    return _key(PART.sub("", product)) in map(_key, labels)
 
 
 def _vendor(label: str) -> str | None:

@@ -31,7 +31,7 @@ class Caches:
         """`directory`: where they are kept, on the volume."""
         self._kept = directory / f"{_versions()}.tar"
         self._places = {name: Path(env[name]) for name in VARIABLES if name in env}
-        self._found: set[str] = set()
+        self._found: set[Path] = set()
 
     def restore(self) -> None:
         """Put what is kept in place. A directory with something in it is its owner's, now and later.
@@ -49,33 +49,35 @@ class Caches:
         except (tarfile.TarError, EOFError) as error:
             log.warning("compile caches", reason=f"{self._kept} cannot be read: {error}")
             return
-        self._found = self._names()
+        self._found = set(self._members())
         log.info("compile caches restored", files=len(self._found))
 
     def keep(self) -> None:
         """Write down what is in the directories, unless that was restored. Raise OSError where it cannot be done."""
-        names = self._names()
-        if names == self._found:
+        members = self._members()
+        if members.keys() == self._found:
             return
-        size = sum(path.stat().st_size for place in self._places.values() for path in _files(place))
+        size = sum(path.stat().st_size for path in members)
         if size > LIMIT:
             log.warning("compile caches", reason=f"not kept: they have {size / 2**30:.1f} GiB")
             return
         self._kept.parent.mkdir(parents=True, exist_ok=True)
         aside = self._kept.with_suffix(".tmp")
         with tarfile.open(aside, "w") as archive:
-            for name, place in self._places.items():
-                for path in _files(place):
-                    archive.add(path, f"{name}/{path.relative_to(place)}", recursive=False)
+            for path, member in members.items():
+                archive.add(path, member, recursive=False)
         aside.replace(self._kept)
-        self._found = names
+        self._found = set(members)
         for other in self._kept.parent.glob("*.tar"):
             if other != self._kept:
                 other.unlink(missing_ok=True)
-        log.info("compile caches kept", files=len(names), bytes=size)
+        log.info("compile caches kept", files=len(members), bytes=size)
 
-    def _names(self) -> set[str]:
-        return {str(path) for place in self._places.values() for path in _files(place)}
+    def _members(self) -> dict[Path, str]:
+        """The files in the directories, each with its name in the archive."""
+        return {
+            path: f"{name}/{path.relative_to(place)}" for name, place in self._places.items() for path in _files(place)
+        }
 
 
 def _extract(archive: tarfile.TarFile, members: list[tarfile.TarInfo], name: str, place: Path) -> None:
@@ -96,6 +98,12 @@ def _files(place: Path) -> list[Path]:
 
 def _versions() -> str:
     """Of what compiles, as the name of a file; a package that is missing counts as such."""
-    found = {dist.metadata["Name"].lower(): dist.version for dist in metadata.distributions()}
-    words = [f"{name} {found.get(name)}" for name in PACKAGES]
+    words = [f"{name} {_version(name)}" for name in PACKAGES]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:12]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

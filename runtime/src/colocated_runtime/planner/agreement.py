@@ -7,6 +7,7 @@ from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.options import number
 from colocated_runtime.planner.features import RUNTIME
 from colocated_runtime.planner.shapes import Shape
+from colocated_runtime.planner.states import OUTER, adapted
 
 
 def disagreements(spec: JobSpec, shape: Shape) -> list[str]:
@@ -20,10 +21,8 @@ def disagreements(spec: JobSpec, shape: Shape) -> list[str]:
     ]
 
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 AROUND = ("model", "layers", "self_attn", "mlp", "embed_tokens", "language_model")
-"""What may stand before them in a longer name."""
+"""What may stand before a module's name in a longer one."""
 
 
 def _quantization(spec: JobSpec, shape: Shape) -> Iterator[str]:
@@ -73,11 +72,11 @@ def _adapters(spec: JobSpec, shape: Shape) -> Iterator[str]:
     """PEFT adapts what matches and passes over the rest, unless nothing does."""
     if spec.lora is None or not shape.verified or shape.num_experts or spec.lora.target_modules == ["all-linear"]:
         return
-    modules = (*ATTENTION, *FEED_FORWARD)
+    modules = [weight.name for weight in adapted(shape, ["all-linear"])]
     for name in spec.lora.target_modules:
         *before, last = name.split(".")
         odd = [part for part in before if part not in (*AROUND, *modules) and not part.isdecimal()]
-        wrong = odd[0] if odd else last if last not in (*modules, "embed_tokens", "lm_head") else None
+        wrong = odd[0] if odd else last if last not in (*modules, *OUTER) else None
         if wrong is not None:
             near = difflib.get_close_matches(wrong, (*modules, *AROUND) if odd else modules, n=1)
             hint = f"; did you mean {near[0]}? There" if near else "; there"

@@ -59,12 +59,22 @@ def least(spec: JobSpec, shape: Shape, hardware: Hardware) -> Least | None:
     """The smallest device, by the settings that `spec` leaves open, and the pod's memory there; None if no device would
     do."""
     job, own = workload(spec, shape, hardware, None), given(spec, shape)
+    found = on_least_device(job, own)
+    if found is None:
+        return None
+    limit = found.hardware.host_limit_bytes
+    raised = limit if limit != hardware.host_limit_bytes else None
+    return Least(found.hardware.device_bytes // GIB, raised // GIB if raised else None)
+
+
+def on_least_device(job: Workload, own: Given) -> Workload | None:
+    """`job` on the smallest device on which some setting fits, with as much of the host as it takes there; None if no
+    device would do."""
     size = least_device(without_host_limit(job), own)
     if size is None:
         return None
-    sized = replace(job, hardware=replace(hardware, device_bytes=size * GIB))
-    enough = with_enough_host(sized, own) or sized
-    return Least(size, None if enough is sized else (enough.hardware.host_limit_bytes or 0) // GIB)
+    sized = replace(job, hardware=replace(job.hardware, device_bytes=size * GIB))
+    return with_enough_host(sized, own) or sized
 
 
 def least_device(job: Workload, own: Given) -> int | None:

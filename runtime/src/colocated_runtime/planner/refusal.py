@@ -11,7 +11,7 @@ from colocated_runtime.contract.devices import wrong_dtype
 from colocated_runtime.contract.job import JobSpec, Lora, Memory
 from colocated_runtime.planner.devices import GIB
 from colocated_runtime.planner.items import Item, gib, total
-from colocated_runtime.planner.least import frugal, least_device, with_enough_host, without_host_limit
+from colocated_runtime.planner.least import frugal, on_least_device, with_enough_host
 from colocated_runtime.planner.search import Candidate, Given, best, exact_in_any_cut, largest_utilization, search
 from colocated_runtime.planner.workload import ADAMW, BYTES, Workload, workload
 
@@ -228,13 +228,12 @@ def _settings(spec: JobSpec, near: Nearest, own: Given) -> str:
 def _larger_device(spec: JobSpec, chosen: Candidate, own: Given) -> str:
     """The smallest device on which some setting fits: planned, as whole GiB; and what to set. Empty where none does."""
     free = _free(spec, chosen, own)
-    size = least_device(without_host_limit(chosen.job), free)
-    if size is None:
+    larger = on_least_device(chosen.job, free)
+    if larger is None:
         return ""
-    larger = replace(chosen.job, hardware=replace(chosen.job.hardware, device_bytes=size * GIB))
-    enough = with_enough_host(larger, free) or larger
-    words = [] if enough is larger else [_host_words(enough)]
-    if not best(search(enough, frugal(own))).fits:
-        fitting = _closest(best(search(enough, free)), own)
+    same_host = larger.hardware.host_limit_bytes == chosen.job.hardware.host_limit_bytes
+    words = [] if same_host else [_host_words(larger)]
+    if not best(search(larger, frugal(own))).fits:
+        fitting = _closest(best(search(larger, free)), own)
         words.append(_settings(spec, Nearest(fitting, ""), own))
-    return " and ".join([f"at least {size} GiB", *([", ".join(words)] if words else [])])
+    return " and ".join([f"at least {larger.hardware.device_bytes // GIB} GiB", *([", ".join(words)] if words else [])])

@@ -7,12 +7,11 @@ is given back whole afterwards: one allocation, one copy, and no holes among the
 import itertools
 import logging
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
 
-from colocated_runtime.worker.offload import aligned, finish_work, pin
+from colocated_runtime.worker.offload import aligned, finish_work, in_background, pin
 from colocated_runtime.worker.phases import Handover
 
 log = logging.getLogger(__name__)
@@ -31,7 +30,8 @@ class Guest:
         for tensor, kept in zip(self._tensors, self._views(self._host), strict=True):
             tensor.data = kept.copy_(tensor.detach())
         self._give_back()
-        self._pinned = self._pin()
+        index = torch.cuda.current_device() if device.type == "cuda" else None
+        self._pinned = in_background(pin, self._host, index)
         log.info("%s: %.1f GiB in host memory but for its passes", type(model).__name__, self._host.nbytes / 2**30)
 
     @contextmanager
@@ -63,14 +63,6 @@ class Guest:
         for tensor in self._tensors:
             yield buffer[place : place + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
             place += aligned(tensor.nbytes)
-
-    def _pin(self) -> Future[None]:
-        """In the background: it takes a second for each GiB."""
-        device = torch.cuda.current_device() if self._device.type == "cuda" else None
-        worker = ThreadPoolExecutor(1, "pin")
-        pinned = worker.submit(pin, self._host, device)
-        worker.shutdown(wait=False)
-        return pinned
 
     def _give_back(self) -> None:
         """At once: whatever came to lie in the freed buffer would keep all of it from the engine."""

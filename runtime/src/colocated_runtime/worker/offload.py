@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers import TrainerCallback
@@ -20,6 +20,7 @@ ALIGNMENT = 512
 """Bytes; where a state begins in the buffer."""
 SMALL = 2**16
 """Bytes of a state that is not worth moving: step counters, quantisation maps."""
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -36,11 +37,9 @@ class OptimizerStates:
         self._pinned: dict[torch.dtype, Future[torch.Tensor]] = {}
 
     def expect(self, dtype: torch.dtype, size: int) -> None:
-        """Pin `size` bytes for states of `dtype` in the background: that takes a second for each GiB."""
+        """Pin `size` bytes for states of `dtype`, in the background."""
         device = torch.cuda.current_device() if torch.cuda.is_available() else None
-        worker = ThreadPoolExecutor(1, "pin")
-        self._pinned[dtype] = worker.submit(pinned, size, device)
-        worker.shutdown(wait=False)
+        self._pinned[dtype] = in_background(pinned, size, device)
 
     def spare(self) -> int:
         """Leave, from now on after every update; the bytes that are free on the device, 0 where nothing was there.
@@ -128,6 +127,14 @@ class Update(TrainerCallback):
         """They are what they will be until the next update."""
         if self._states.always:
             self._states.leave()
+
+
+def in_background(pin: Callable[..., T], *arguments: Any) -> Future[T]:
+    """Have `pin` work in a thread of its own: it takes a second for each GiB."""
+    worker = ThreadPoolExecutor(1, "pin")
+    done = worker.submit(pin, *arguments)
+    worker.shutdown(wait=False)
+    return done
 
 
 def pinned(size: int, device: int | None) -> torch.Tensor:

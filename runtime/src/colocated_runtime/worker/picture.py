@@ -6,6 +6,7 @@ from math import ceil, floor
 from xml.sax.saxutils import escape
 
 from colocated_runtime.contract.report import Phase, PhasePeak
+from colocated_runtime.planner.devices import GIB
 
 MOST = 1000
 """Rows that a history holds; then two neighbours become one."""
@@ -15,7 +16,6 @@ COLORS = {
 }  # fmt: skip
 LEFT, TOP, WIDTH, HEIGHT, LEGEND, GAP = 64, 70, 640, 240, 150, 60
 """Pixels: margins, a panel's size, the legend's width, the space below a panel."""
-GIB = 2**30
 
 Peaks = dict[Phase, PhasePeak]
 Size = Callable[[PhasePeak], int]
