@@ -1,7 +1,6 @@
 """The operator as a plain process behind the proxy: it can be killed at any call and looked at from outside."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from tests.cluster.kube import ROOT, eventually
 from tests.cluster.proxy import Proxy
+from tests.ports import free_port
 
 WATCHED = 3
 """Streams of one operator and namespace: jobs, Jobs, pods."""
@@ -34,7 +34,7 @@ class Process:
         """What is in the log is expected."""
         (self.folder / "operator.log").write_text("")
 
-    def start(self) -> None:
+    def start(self, liveness_port: int | None = None) -> None:
         """Start it; returns at once."""
         assert not self.alive()
         kubeconfig = self.folder / "kubeconfig"
@@ -44,13 +44,17 @@ class Process:
             "PYTHONPATH": f"{ROOT}/operator/src:{ROOT}/runtime/src",
             "COLOCATED_RUNTIME_IMAGE": os.environ["RUNTIME_IMAGE"],
             "COLOCATED_NAMESPACES": ",".join(self.namespaces),
-            "COLOCATED_LIVENESS_PORT": str(free_port()),
+            "COLOCATED_LIVENESS_PORT": str(liveness_port or free_port()),
             "COLOCATED_METRICS_PORT": str(free_port()),
         }
         with (self.folder / "operator.log").open("ab") as log:
             self._running = subprocess.Popen(
                 [sys.executable, "-m", "colocated_operator"], env=environment, stdout=log, stderr=log
             )
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._running.poll() if self._running else None
 
     def alive(self) -> bool:
         return self._running is not None and self._running.poll() is None
@@ -62,10 +66,15 @@ class Process:
         self._running.wait()
         self.kills += 1
 
+    def terminate(self) -> None:
+        """SIGTERM, now."""
+        assert self._running
+        self._running.terminate()
+
     def stop(self) -> None:
         """SIGTERM; it ends within seconds."""
         if self._running and self.alive():
-            self._running.terminate()
+            self.terminate()
             try:
                 self._running.wait(20)
             except subprocess.TimeoutExpired:
@@ -85,12 +94,6 @@ class Process:
         """Wait until all its streams are open, or it has been killed again before."""
         streams = WATCHED * len(self.namespaces)
         eventually(lambda: self.proxy.watching >= streams or not self.alive(), 60, 0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 KUBECONFIG = """\

@@ -5,6 +5,7 @@ The operator is a process behind a proxy, so that it can be killed at any call, 
 
 import copy
 import json
+import socket
 import time
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tests.cluster.kube import (
 )
 from tests.cluster.process import WATCHED, Process
 from tests.cluster.proxy import Call, Fault, Judge
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("steady")]
 CHILDREN = ("jobs", "pods", "configmaps", "services", "persistentvolumeclaims")
@@ -102,6 +104,27 @@ def test_two_operators_by_mistake(steady: Chaos, tmp_path: Path) -> None:
         second.stop()
     assert "Traceback" not in second.log, second.log[-5000:]
     record("two operators by mistake", "a second process, through a crash and a restart")
+
+
+def test_port_that_is_taken_is_named(chaos: Chaos, tmp_path: Path) -> None:
+    operator, port = Process(chaos.proxy, (chaos.namespace,), tmp_path), free_port()
+    with socket.create_server(("0.0.0.0", port)):
+        operator.start(liveness_port=port)
+        eventually(lambda: not operator.alive(), 30)
+    words = f"('0.0.0.0', {port}): address already in use; COLOCATED_LIVENESS_PORT and"
+    assert words in operator.log, operator.log[-5000:]
+    assert operator.exit_code == 1
+
+
+def test_second_request_to_end_changes_nothing(chaos: Chaos, tmp_path: Path) -> None:
+    operator = Process(chaos.proxy, (chaos.namespace,), tmp_path)
+    others = chaos.proxy.watching
+    operator.start()
+    eventually(lambda: chaos.proxy.watching == others + WATCHED)
+    operator.terminate()
+    time.sleep(0.2)  # two at once are one
+    operator.stop()
+    assert "Traceback" not in operator.log, operator.log[-5000:]
 
 
 # What one job, which trains all the while, must not notice

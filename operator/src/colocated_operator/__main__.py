@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -45,11 +46,14 @@ def main() -> None:
         ],
         cache_logger_on_first_use=True,
     )
-    asyncio.run(operate())
+    try:
+        asyncio.run(operate())
+    except OSError as error:
+        raise SystemExit(f"{error}; COLOCATED_LIVENESS_PORT and COLOCATED_METRICS_PORT name others") from None
 
 
 async def operate() -> None:
-    """Seed, watch, and begin again after whatever ends the watches, until SIGTERM."""
+    """Seed, watch, and begin again after whatever ends the watches, until SIGTERM. Raise OSError for a port in use."""
     settings = from_environment(os.environ)
     clock = utc_now
     world = World(Kube(), Store(clock), Reports(clock), settings, clock)
@@ -58,17 +62,23 @@ async def operate() -> None:
     prometheus_client.start_http_server(settings.metrics_port)
     stopped = asyncio.Event()
     while not stopped.is_set():
-        for number in (signal.SIGTERM, signal.SIGINT):  # kopf puts its own in their place
-            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        _listen(stopped)
         try:
             await _watch(world, stopped)
         except KubeError as error:
             log.warning("begins again", reason=error.message)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                raise
             log.exception("begins again")
         if not stopped.is_set():
             await _pause(stopped, random.uniform(1, 5))  # noqa: S311
     await world.reports.close()
+
+
+def _listen(stopped: asyncio.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
 
 
 async def _watch(world: World, stopped: asyncio.Event) -> None:
@@ -78,7 +88,7 @@ async def _watch(world: World, stopped: asyncio.Event) -> None:
     drivers = Drivers(world)
     registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
     handlers.configure(settings)
-    handlers.register(registry, drivers)
+    handlers.register(registry, drivers, functools.partial(_listen, stopped))
     drivers.wake_all(world.store.jobs)
     lists = [
         asyncio.create_task(_every(PRUNE_SECONDS, relist.prune, world, drivers)),

@@ -1,7 +1,7 @@
 """kopf's side: each event is put into the store, slimmed, and wakes its job. Nothing is decided or written here."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import kopf
@@ -39,8 +39,8 @@ def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:
     return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
 
-def register(registry: kopf.OperatorRegistry, drivers: Drivers) -> None:
-    """Put the handlers into `registry`."""
+def register(registry: kopf.OperatorRegistry, drivers: Drivers, listen: Callable[[], None]) -> None:
+    """Put the handlers into `registry`; `listen` is called once kopf listens to signals."""
     store = drivers.world.store
     kopf.on.login(registry=registry)(_login)
 
@@ -68,6 +68,11 @@ def register(registry: kopf.OperatorRegistry, drivers: Drivers) -> None:
         owner = store.owner_of(pod.job_uid)
         if owner:
             drivers.wake(owner)
+
+    @kopf.on.startup(registry=registry)
+    async def start(**_: Any) -> None:
+        await asyncio.sleep(0.1)  # its own handlers of signals come right after; they are deaf once it ends
+        listen()
 
     @kopf.on.probe(id="watches", registry=registry)
     async def watches(**_: Any) -> float:

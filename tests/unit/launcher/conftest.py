@@ -2,20 +2,18 @@
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.attempt import Attempt
@@ -23,16 +21,6 @@ from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.report import Report, Stage
 
 STUB = Path(__file__).with_name("stub_worker.py")
-
-
-def free_port() -> int:
-    """With the next one free, too. Below those that connections take for themselves, or one might take it meanwhile."""
-    while True:
-        port = random.randrange(20_000, 32_000, 2)
-        with suppress(OSError), socket.socket() as one, socket.socket() as other:
-            one.bind(("0.0.0.0", port))
-            other.bind(("0.0.0.0", port + 1))
-            return port
 
 
 @pytest.fixture
