@@ -18,9 +18,9 @@ from tests.cluster.kube import (
     helm,
     install,
     kubectl,
-    light_job,
     operator_log,
     stub_code,
+    stub_job,
 )
 from tests.cluster.process import Process
 from tests.cluster.proxy import Proxy
@@ -102,7 +102,7 @@ def chaos(crd: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chaos
 def running(chaos: Chaos) -> Iterator[str]:
     """Name of a job that trains for longer than any fault."""
     name = f"run-{uuid.uuid4().hex[:8]}"
-    apply(chaos.namespace, light_job(name, "--steps", "100000", "--step-seconds", "0.2"))
+    apply(chaos.namespace, stub_job(name, "--steps", "100000", "--step-seconds", "0.2"))
     at_step(chaos.namespace, name, 1)
     yield name
     kubectl("delete", "crj", name, "-n", chaos.namespace, "--wait=false", "--ignore-not-found")

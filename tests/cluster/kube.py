@@ -83,11 +83,20 @@ def stub_code() -> Object:
 
 
 def stub_job(name: str, *options: str, **spec: Any) -> Object:
-    """A job whose ranks are stubs: real launcher, torchrun, pods and volumes, no model."""
+    """A job whose ranks are stubs: real launcher, pods and volumes, no model and no torchrun, whose imports are most of
+    what a stub's pod costs."""
     mount = {"name": "colocated", "volumeMounts": [{"name": "stub", "mountPath": "/stub"}]}
+    files = {
+        "stub_worker.py": ["stub_worker.py"],
+        "__init__.py": ["torch/__init__.py", "torch/distributed/__init__.py"],
+        "run.py": ["torch/distributed/run.py"],
+    }
+    items = [{"key": key, "path": path} for key, paths in files.items() for path in paths]
+    volume = {"name": "stub", "configMap": {"name": "stub", "items": items}}
     runtime = {
         "command": ["python", "/stub/stub_worker.py", *options],
-        "podTemplate": {"spec": {"containers": [mount], "volumes": [{"name": "stub", "configMap": {"name": "stub"}}]}},
+        "podTemplate": {"spec": {"containers": [mount], "volumes": [volume]}},
+        "env": [{"name": "PYTHONPATH", "value": "/stub:/app"}],
     }
     defaults = {
         "checkpoint": {"storage": {"volumeClaimTemplate": {"storage": "1Gi"}}},
@@ -95,22 +104,6 @@ def stub_job(name: str, *options: str, **spec: Any) -> Object:
         "resources": {"requests": {"cpu": "10m"}},
     }
     return job(name, defaults | {"runtime": runtime | spec.pop("runtime", {})} | spec)
-
-
-def light_job(name: str, *options: str, **spec: Any) -> Object:
-    """The same without torchrun, whose imports are most of what a stub's pod costs."""
-    made = stub_job(name, *options, **spec)
-    pod = made["spec"]["runtime"]["podTemplate"]["spec"]
-    files = {
-        "stub_worker.py": "stub_worker.py",
-        "__init__.py": "torch/__init__.py",
-        "run.py": "torch/distributed/run.py",
-    }
-    items = [{"key": key, "path": path} for key, path in files.items()]
-    items.append({"key": "__init__.py", "path": "torch/distributed/__init__.py"})
-    pod["volumes"] = [{"name": "stub", "configMap": {"name": "stub", "items": items}}]
-    made["spec"]["runtime"]["env"] = [{"name": "PYTHONPATH", "value": "/stub:/app"}]
-    return made
 
 
 def status(namespace: str, name: str) -> Object:

@@ -19,11 +19,11 @@ from tests.cluster.kube import (
     get,
     items,
     kubectl,
-    light_job,
     of,
     patch,
     reaches,
     status,
+    stub_job,
 )
 from tests.cluster.process import WATCHED, Process
 from tests.cluster.proxy import Call, Fault, Judge
@@ -41,7 +41,7 @@ STORM = 4 if LONG else 2
 @pytest.fixture(scope="module")
 def steady(chaos: Chaos) -> Chaos:
     """The operator with the steady job, which stays where a node is tainted by these tests."""
-    job = light_job(STEADY, "--steps", "100000", "--step-seconds", "0.2")
+    job = stub_job(STEADY, "--steps", "100000", "--step-seconds", "0.2")
     job["spec"]["runtime"]["podTemplate"]["spec"]["tolerations"] = [{"key": TAINT, "operator": "Exists"}]
     apply(chaos.namespace, job)
     at_step(chaos.namespace, STEADY, 1)
@@ -75,7 +75,7 @@ def test_operator_killed_at_every_kind_of_write(steady: Chaos) -> None:
 def life(chaos: Chaos, name: str) -> None:
     """A job that crashes, crashes again and fails; the operator is started whenever it is gone."""
     restart = {"maxRestarts": 1, "backoffSeconds": 0}
-    apply(chaos.namespace, light_job(name, "--steps", "3", "--fail-at", "2", restart=restart))
+    apply(chaos.namespace, stub_job(name, "--steps", "3", "--fail-at", "2", restart=restart))
     follow, end, told = Monotone(), time.monotonic() + 400, ("Running", "Crash", "Failed")
     while True:
         if not chaos.operator.alive():
@@ -263,7 +263,7 @@ def test_quota_is_waited_for(chaos: Chaos, resource: str, reason: str) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     apply(chaos.namespace, quota | {"spec": {"hard": {resource: "0"}}})
     eventually(lambda: "used" in get("resourcequota", "none", chaos.namespace).get("status", {}))
-    apply(chaos.namespace, light_job(name, "--steps", "1"))
+    apply(chaos.namespace, stub_job(name, "--steps", "1"))
     eventually(lambda: condition(chaos.namespace, name, "Reconciling")["reason"] == reason)
     said = condition(chaos.namespace, name, "Reconciling")["message"]
     assert "quota" in said
@@ -282,15 +282,15 @@ def test_quota_is_waited_for(chaos: Chaos, resource: str, reason: str) -> None:
 def test_job_deleted_in_each_phase_leaves_nothing_and_its_name_is_free(chaos: Chaos) -> None:
     nowhere = {"podTemplate": {"spec": {"nodeSelector": {"nowhere": "true"}}}}
     wanted = {
-        "pending": (light_job("pending", checkpoint={"storage": {"claim": "none"}}), "Pending"),
-        "starting": (light_job("starting", runtime=nowhere), "Starting"),
-        "running": (light_job("running", "--steps", "2000", "--step-seconds", "0.5"), "Running"),
-        "suspended": (light_job("suspended", suspend=True), "Suspended"),
+        "pending": (stub_job("pending", checkpoint={"storage": {"claim": "none"}}), "Pending"),
+        "starting": (stub_job("starting", runtime=nowhere), "Starting"),
+        "running": (stub_job("running", "--steps", "2000", "--step-seconds", "0.5"), "Running"),
+        "suspended": (stub_job("suspended", suspend=True), "Suspended"),
         "restarting": (
-            light_job("restarting", "--fail-at", "1", restart={"maxRestarts": 3, "backoffSeconds": 600}), "Restarting",
+            stub_job("restarting", "--fail-at", "1", restart={"maxRestarts": 3, "backoffSeconds": 600}), "Restarting",
         ),
-        "complete": (light_job("complete", "--steps", "1"), "Complete"),
-        "failed": (light_job("failed", "--fail-at", "1", restart={"maxRestarts": 0}), "Failed"),
+        "complete": (stub_job("complete", "--steps", "1"), "Complete"),
+        "failed": (stub_job("failed", "--fail-at", "1", restart={"maxRestarts": 0}), "Failed"),
     }  # fmt: skip
     apply(chaos.namespace, *(job for job, _ in wanted.values()))
     for name, (_, phase) in wanted.items():
@@ -298,7 +298,7 @@ def test_job_deleted_in_each_phase_leaves_nothing_and_its_name_is_free(chaos: Ch
     gone = {get("crj", name, chaos.namespace)["metadata"]["uid"] for name in wanted}
     began = time.monotonic()
     kubectl("delete", "crj", *wanted, "-n", chaos.namespace, "--timeout=20s")
-    apply(chaos.namespace, light_job("pending", "--steps", "1"))
+    apply(chaos.namespace, stub_job("pending", "--steps", "1"))
     reaches(chaos.namespace, "pending", "Complete", seconds=200)
 
     def nothing_of_them() -> bool:

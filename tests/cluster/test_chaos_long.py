@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.cluster.chaos import LONG, Chaos, Monotone, nothing_doubled, passing, record, recovers, undisturbed
-from tests.cluster.kube import ROOT, Object, apply, eventually, items, kubectl, light_job, of, status
+from tests.cluster.kube import ROOT, Object, apply, eventually, items, kubectl, of, status, stub_job
 from tests.cluster.proxy import Call, Fault
 
 pytestmark = [
@@ -31,7 +31,7 @@ def test_random_kills_while_twenty_jobs_run(chaos: Chaos) -> None:
     dice = random.Random(int(os.environ.get("CHAOS_SEED", "1")))
     names = [f"j{number}" for number in range(JOBS)]
     jobs = [
-        light_job(name, "--steps", "100000", "--step-seconds", "3", *crash(number), restart=restarts(number))
+        stub_job(name, "--steps", "100000", "--step-seconds", "3", *crash(number), restart=restarts(number))
         for number, name in enumerate(names)
     ]
     apply(chaos.namespace, *jobs)
@@ -149,7 +149,7 @@ def simulated_node(name: str) -> Iterator[None]:
 
 def test_kubelet_gone_and_recovery_on_another_node(chaos: Chaos) -> None:
     """The kubelet is killed, its containers go on: the attempt is given up, the next one is put elsewhere."""
-    job = light_job("lost", "--steps", "5000", "--step-seconds", "0.5")
+    job = stub_job("lost", "--steps", "5000", "--step-seconds", "0.5")
     job["spec"]["runtime"]["podTemplate"]["spec"]["terminationGracePeriodSeconds"] = 5
     apply(chaos.namespace, job)
     recovers(chaos.namespace, "lost")
