@@ -57,6 +57,7 @@ async def start(tmp_path: Path, *options: str) -> asyncio.subprocess.Process:
     }  # fmt: skip
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "colocated_operator.cli", "watch", "job", *options,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
         env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
 

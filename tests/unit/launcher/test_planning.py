@@ -67,6 +67,16 @@ def test_devices_and_limit_are_those_of_the_pod(pod: Any, gpu_attempt: Any, tmp_
     assert (plan.device_bytes, plan.host_limit_bytes) == (round(139.5 * GIB), 100 * GIB)
 
 
+def test_what_earlier_attempts_lacked_stays_free(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
+    pod(h200(), limit=8 * GIB)
+    attempt = gpu_attempt()
+    assert planning.plan_here(attempt, tmp_path / "sources.json")[1] is None
+    _, ending = planning.plan_here(attempt.model_copy(update={"host_reserve": 4 * GIB}), tmp_path / "sources.json")
+    assert ending
+    assert ending.outcome is Outcome.BAD_PLAN
+    assert "hostReserve 4.00 GiB" in ending.message
+
+
 def test_a_downloaded_model_is_found_where_the_launcher_put_it(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
     attempt = gpu_attempt(model={"source": "hf://nobody/knows", "revision": "main"})
     (tmp_path / "sources.json").write_text(json.dumps({"hf://nobody/knows@main": str(tmp_path)}))

@@ -16,6 +16,7 @@ from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.contract.report import Report
+from colocated_runtime.planner.devices import GIB
 
 PLANNED = changed(GOOD, {"gpusPerNode": 1, "device.memory": "80Gi"})
 TOO_LARGE = changed(PLANNED, {"device.memory": "2Gi"})
@@ -160,6 +161,46 @@ def test_after_the_device_was_full_the_next_plan_takes_less() -> None:
     failed = life.condition("Failed")
     assert failed["reason"] == "DeviceOutOfMemory"
     assert failed["message"].startswith("DeviceOutOfMemory; and no smaller plan is left: ")
+
+
+TIGHT = changed(
+    PLANNED,
+    {
+        "model.source": "hf://Qwen/Qwen2.5-1.5B-Instruct",
+        "device.memory": "17Gi",  # too little without the optimizer's states on the host
+        "resources": {"limits": {"memory": "20Gi"}},
+        "restart": {"maxRestarts": 100, "backoffSeconds": 0},
+    },
+)
+
+
+def test_after_the_pod_was_killed_at_its_limit_the_next_plan_takes_less_of_the_host() -> None:
+    """Each time, and until no plan is left that fits: then the limit that is needed is named."""
+    life, reserves = Life(TIGHT), []
+    for attempt in range(1, 9):
+        made = [action for action in life.one_pass().actions if isinstance(action, CreateAttempt)]
+        reserves += [attempt_of(create).host_reserve for create in made]
+        if attempt not in life.children:
+            break
+        assert plan_of(life).fits
+        life.one_pass()
+        life.ends(attempt, Outcome.HOST_OUT_OF_MEMORY, step=3)
+        life.one_pass()
+    assert reserves == [0, 2 * GIB, 4 * GIB]
+    failed = life.condition("Failed")
+    assert failed["reason"] == "HostOutOfMemory"
+    assert failed["message"].startswith("HostOutOfMemory; and no smaller plan is left: Start: ")
+    assert "hostReserve 6.00 GiB" in failed["message"]
+    assert failed["message"].endswith("Fits with resources.limits.memory: 22Gi.")
+
+
+def test_no_room_is_kept_on_the_host_where_nothing_can_be_planned_or_the_user_does() -> None:
+    for changes in ({"memory": {"policy": "Manual"}}, {"resources": None}):
+        life = Life(changed(TIGHT, {"device.memory": "80Gi"} | changes))
+        life.passes(2)
+        life.ends(1, Outcome.HOST_OUT_OF_MEMORY)
+        made = [action for _ in range(3) for action in life.one_pass().actions if isinstance(action, CreateAttempt)]
+        assert [attempt_of(create).host_reserve for create in made] == [0]
 
 
 def test_the_users_own_settings_stay_after_the_device_was_full() -> None:

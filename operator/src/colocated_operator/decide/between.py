@@ -52,7 +52,8 @@ def _next_attempt(s: Situation) -> Decision:
         return refused(s.observation, s.status, s.now, obstacle.reason, obstacle.message)
     tried = obstacle is not None and obstacle.generation == job.generation
     spec = planning.with_room(s.spec, s.status.restarts)
-    memory = planning.before_attempt(spec, s.status, tried=tried)
+    reserve = planning.host_reserve(s.spec, s.status.restarts)
+    memory = planning.before_attempt(spec, s.status, reserve, tried=tried)
     if isinstance(memory, planning.Refusal):
         return refused(s.observation, with_plan(s.status, memory.plan), s.now, memory.reason, memory.message)
     plan = AttemptPlan(
@@ -67,6 +68,7 @@ def _next_attempt(s: Situation) -> Decision:
         restart_count=s.status.restart_count,
         seconds_left=None if s.seconds_left is None else int(s.seconds_left),
         memory=memory,
+        host_reserve=reserve,
         grace_seconds=grace.period_seconds(s.status.throughput, memory),
     )
     reason, message = (obstacle.reason, obstacle.message) if obstacle and tried else ("Creating", "")

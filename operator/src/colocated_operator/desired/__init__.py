@@ -29,6 +29,8 @@ class AttemptPlan:
     """Of the job's deadline."""
     memory: Plan | None = None
     """The memory plan, where model and device are known beforehand."""
+    host_reserve: int = 0
+    """Bytes below the pod's memory limit that the launcher's plan leaves free."""
     grace_seconds: int = SHORTEST_SECONDS
     """From SIGTERM to SIGKILL: the rest of a step and a save have to fit."""
 

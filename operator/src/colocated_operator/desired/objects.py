@@ -14,6 +14,8 @@ BACKSTOP_SECONDS = 30
 def config_map(plan: AttemptPlan) -> dict[str, Any]:
     """What launcher and worker read: the attempt. Holds no secrets, for the spec only refers to them."""
     memory: dict[str, Any] = {"plan": plan.memory} if plan.memory else {}
+    if plan.host_reserve:
+        memory["host_reserve"] = plan.host_reserve
     attempt = Attempt(
         name=plan.name,
         namespace=plan.namespace,

@@ -1,13 +1,14 @@
 """The memory plan before any pod: where the spec tells enough of model and device."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.plan import Plan
+from colocated_runtime.contract.pod_resources import memory_limit
 from colocated_runtime.contract.status import JobStatus, RestartStatus
 from colocated_runtime.planner.agreement import disagreements
 from colocated_runtime.planner.devices import hardware_of
@@ -19,6 +20,10 @@ log = structlog.get_logger()
 ROOM = 0.05
 """Share of the device that the plan leaves free, in addition, for each attempt that ran out of the device's memory."""
 MOST_HEADROOM = 0.85
+HOST_ROOM = 0.1
+"""The same of the pod's memory limit, for each attempt that was killed at it."""
+MOST_HOST_ROOM = 0.5
+FULL = (Outcome.DEVICE_OUT_OF_MEMORY, Outcome.HOST_OUT_OF_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,16 @@ def with_room(spec: JobSpec, restarts: Sequence[RestartStatus]) -> JobSpec:
     return spec.model_copy(update={"memory": memory})
 
 
-def before_attempt(spec: JobSpec, status: JobStatus, *, tried: bool) -> Plan | Refusal | None:
+def host_reserve(spec: JobSpec, restarts: Sequence[RestartStatus]) -> int:
+    """Bytes below the pod's memory limit that the next attempt's plan leaves free; under Manual none."""
+    limit = memory_limit(spec)
+    if limit is None or spec.memory.policy == "Manual":
+        return 0
+    times = sum(entry.outcome == Outcome.HOST_OUT_OF_MEMORY for entry in restarts)
+    return int(limit * min(MOST_HOST_ROOM, HOST_ROOM * times))
+
+
+def before_attempt(spec: JobSpec, status: JobStatus, reserve: int, *, tried: bool) -> Plan | Refusal | None:
     """The plan of the next attempt, or why there is none to be; None where nothing can be planned.
 
     `tried`: the objects of this very attempt could not be created so far; the plan made for it then holds, because
@@ -52,16 +66,16 @@ def before_attempt(spec: JobSpec, status: JobStatus, *, tried: bool) -> Plan | R
     if tried and status.memory.plan:
         return status.memory.plan
     try:
-        found, plan = impossible(spec), planned(spec)
+        found, plan = impossible(spec), planned(spec, reserve)
     except ValueError as error:
         return Refusal("InvalidSpec", f"spec.model.shape: {error}")
     if found and not status.attempt:
         return Refusal(Outcome.BAD_PLAN.value, "; ".join(f"spec.{line}" for line in found))
     if plan is None or plan.fits:
         return plan
-    if status.restarts and status.restarts[-1].outcome == Outcome.DEVICE_OUT_OF_MEMORY:
-        said = f"{status.restarts[-1].message}; and no smaller plan is left: {plan.refusal}"
-        return Refusal(Outcome.DEVICE_OUT_OF_MEMORY.value, said, plan)
+    last = status.restarts[-1] if status.restarts else None
+    if last and last.outcome in FULL:
+        return Refusal(last.outcome, f"{last.message}; and no smaller plan is left: {plan.refusal}", plan)
     # What has run before is not stopped by a prediction.
     return None if status.attempt else Refusal(Outcome.BAD_PLAN.value, plan.refusal, plan)
 
@@ -75,7 +89,7 @@ def impossible(spec: JobSpec) -> list[str]:
     return disagreements(spec, shape) if shape else []
 
 
-def planned(spec: JobSpec) -> Plan | None:
+def planned(spec: JobSpec, reserve: int = 0) -> Plan | None:
     """The plan; None on CPUs, for a command of the user's, and where only the pod will know model or device.
 
     The launcher plans again with what it finds. Raise ValueError where model.shape contradicts itself.
@@ -85,7 +99,9 @@ def planned(spec: JobSpec) -> Plan | None:
     shape = shape_of(spec.model)
     try:
         hardware = hardware_of(spec)
-        return make_plan(spec, shape, hardware) if shape and hardware else None
+        if shape is None or hardware is None:
+            return None
+        return make_plan(spec, shape, replace(hardware, host_reserve_bytes=reserve))
     except Exception:  # a mistake of the planner's must not stop a job
         log.exception("planning failed; the job starts without a plan", model=spec.model.source)
         return None

@@ -24,6 +24,8 @@ class Attempt(Contract):
     spec: JobSpec
     plan: Plan | None = None
     """The operator's memory plan; null where it knew model or device too little, and on CPUs."""
+    host_reserve: int = Field(0, ge=0)
+    """Bytes of the pod's memory that a plan leaves free, since earlier attempts were killed at its limit."""
 
     @property
     def directory(self) -> str:

@@ -39,7 +39,7 @@ def plan_here(attempt: Attempt, sources_file: Path) -> tuple[Plan | None, Ending
     try:
         host = host_memory.read()
         shape = _shape(spec, sources_file)
-        hardware = _hardware(spec, nvml.devices(), host.limit if host else None)
+        hardware = _hardware(spec, nvml.devices(), host.limit if host else None, attempt.host_reserve)
         if shape is None or hardware is None:
             log.info("no memory plan of its own: model or device is not known", plan_of_the_operator=bool(attempt.plan))
             return attempt.plan, None
@@ -89,7 +89,7 @@ def _config(source: str, revision: str | None, sources_file: Path) -> Shape | No
         return None
 
 
-def _hardware(spec: JobSpec, devices: Sequence[Device], limit: int | None) -> Hardware | None:
+def _hardware(spec: JobSpec, devices: Sequence[Device], limit: int | None, reserve: int) -> Hardware | None:
     """The smallest and fullest of the devices counts; without a driver to ask, what the spec says of them."""
     if devices:
         smallest = min(device.total for device in devices)
@@ -100,4 +100,5 @@ def _hardware(spec: JobSpec, devices: Sequence[Device], limit: int | None) -> Ha
     if hardware is None:
         return None
     used = max((device.used for device in devices), default=0)
-    return replace(hardware, used_bytes=used, host_limit_bytes=limit or hardware.host_limit_bytes)
+    limit = limit or hardware.host_limit_bytes
+    return replace(hardware, used_bytes=used, host_limit_bytes=limit, host_reserve_bytes=reserve)

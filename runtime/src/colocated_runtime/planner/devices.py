@@ -41,6 +41,8 @@ class Hardware:
     devices_per_node: int
     host_limit_bytes: int | None = None
     """The pod's memory limit; None without one."""
+    host_reserve_bytes: int = 0
+    """What to leave free below it, where earlier attempts were killed at it."""
     used_bytes: int = 0
     """What others hold of the device already."""
     product: str = ""

@@ -21,6 +21,9 @@ def host_items(job: Workload, held: States, sleep_level: int, offload: Offload) 
     """In every phase."""
     ranks = job.ranks_per_node
     found = [Item("processes", LAUNCHER + ranks * PROCESS, lambda: f"launcher and {ranks} x {gib(PROCESS)}")]
+    reserve = job.hardware.host_reserve_bytes
+    if reserve:
+        found.append(Item("hostReserve", reserve, lambda: "an earlier attempt was killed at the pod's limit"))
     if ranks > 1:
         found.append(Item("sharedMemory", ranks * SHARED_MEMORY, lambda: f"{ranks} x {gib(SHARED_MEMORY)}"))
     if sleep_level == 1:
