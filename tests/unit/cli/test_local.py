@@ -14,6 +14,9 @@ def document(config_maps: dict[str, dict[str, str]] | None = None, **spec: objec
     return Document("job", "default", JobSpec.model_validate(spec), config_maps or {})
 
 
+REWARDS = [{"function": "m:f", "configMap": "code"}]
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -55,6 +58,7 @@ def test_files_of_a_run(tmp_path: Path) -> None:
 
 
 def test_attempts_are_numbered_on(tmp_path: Path) -> None:
+    prepare(document(), tmp_path).lock.close()
     (tmp_path / "job-local" / "logs" / "attempt-9").mkdir(parents=True)
     (tmp_path / "job-local" / "reports").mkdir()
     (tmp_path / "job-local" / "reports" / "attempt-10-node-0.json").touch()
@@ -86,6 +90,46 @@ def test_a_job_that_is_complete_is_found(tmp_path: Path) -> None:
     assert finished(document(trainer={"max_steps": 4}), tmp_path / "run") is None, "another job goes on"
     (tmp_path / "run" / "job-local" / "model").rmdir()
     assert finished(job, tmp_path / "run") is None, "its results are gone"
+
+
+def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "rewards").mkdir()
+    (tmp_path / "rewards" / "mine.py").write_text("precious")
+    with pytest.raises(Mistakes, match="holds other files; give one that is empty, new, or an earlier run's"):
+        prepare(document(), tmp_path)
+    assert (tmp_path / "rewards" / "mine.py").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (document({"code": {"m.py": "1"}}, rewards=REWARDS, trainer={"max_steps": 4}), "spec.trainer"),
+        (document({"code": {"m.py": "1"}}, rewards=REWARDS, runtime={"command": ["x"]}), "spec.runtime.command"),
+        (document({"code": {"m.py": "2"}}, rewards=REWARDS), "ConfigMap code"),
+        (document({"code": {"m.py": "1"}}, rewards=REWARDS, resources={"limits": {"cpu": "2"}}), None),
+    ],
+)
+def test_checkpoints_are_not_gone_on_with_under_another_spec(
+    tmp_path: Path, changed: Document, words: str | None
+) -> None:
+    made = prepare(document({"code": {"m.py": "1"}}, rewards=REWARDS), tmp_path)
+    made.lock.close()
+    prepare(changed, tmp_path).lock.close()  # nothing is lost yet
+    prepare(document({"code": {"m.py": "1"}}, rewards=REWARDS), tmp_path).lock.close()
+    complete(tmp_path, made)
+    (tmp_path / "job-local" / "checkpoints" / "checkpoint-2").mkdir(parents=True)
+    assert (finished(changed, tmp_path) is None) == (words is not None)
+    if words is None:
+        return
+    with pytest.raises(Mistakes, match=f"has checkpoints of this job with another {words}; to start anew, remove it"):
+        prepare(changed, tmp_path)
+
+
+def test_a_job_goes_on_with_a_mended_reward_until_it_is_complete(tmp_path: Path) -> None:
+    prepare(document({"code": {"m.py": "1"}}, rewards=REWARDS), tmp_path).lock.close()
+    (tmp_path / "job-local" / "checkpoints" / "checkpoint-2").mkdir(parents=True)
+    prepare(document({"code": {"m.py": "2"}}, rewards=REWARDS), tmp_path)
+    assert (tmp_path / "rewards" / "code" / "m.py").read_text() == "2"
 
 
 def test_a_variable_of_the_shell_that_is_no_port(monkeypatch: pytest.MonkeyPatch) -> None:

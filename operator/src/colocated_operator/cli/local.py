@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pydantic.alias_generators import to_snake
+
 from colocated_operator.cli.document import Document, Mistakes
 from colocated_runtime.contract import names, uris
 from colocated_runtime.contract.attempt import Attempt
@@ -20,6 +22,7 @@ from colocated_runtime.contract.options import unknown
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.refusals import clash
 from colocated_runtime.contract.report import Report
+from colocated_runtime.contract.rules import IMMUTABLE
 from colocated_runtime.contract.sources import named_sources
 from colocated_runtime.contract.values import port
 
@@ -27,6 +30,9 @@ HOST = "127.0.0.1"
 UID = "local"
 """In the place of an object's uid: the same at every run, so that the next one resumes."""
 GRACE_SECONDS = 600
+LOCK, REWARDS = "lock", "rewards"
+FIXED = tuple(field for field in IMMUTABLE if field != "resources")
+"""What a job that has checkpoints cannot change, as far as it counts here."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,12 @@ class LocalRun:
 
     def _environment(self) -> dict[str, str]:
         home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
-        own = {variable.name: variable.value for variable in self.attempt.spec.runtime.env if variable.value}
+        own = {one.name: one.value for one in self.attempt.spec.runtime.env if one.value is not None}
         return {"HF_HUB_CACHE": str(home / "hub")} | os.environ | own | {
             names.ENV_ATTEMPT_FILE: str(self.directory / names.ATTEMPT_KEY),
             names.ENV_STATE_DIR: str(self.directory / "state"),
             names.ENV_STORAGE_DIR: str(self.directory),
-            names.ENV_REWARDS_DIR: str(self.directory / "rewards"),
+            names.ENV_REWARDS_DIR: str(self.directory / REWARDS),
             names.ENV_TERMINATION_LOG: str(self.directory / "termination.log"),
             names.ENV_REPORT_HOST: HOST,
             names.ENV_GRACE_SECONDS: str(GRACE_SECONDS),
@@ -88,22 +94,20 @@ class LocalRun:
 
 def finished(document: Document, directory: Path) -> tuple[Report, Path] | None:
     """Final report and logs of this very job, where it is complete in `directory` and its results still lie there."""
-    try:
-        last = Attempt.model_validate_json((directory / names.ATTEMPT_KEY).read_bytes())
-        report = directory / last.directory / names.final_report(last.attempt, node=0)
-        found = Report.model_validate_json(report.read_bytes())
-    except (OSError, ValueError):
+    last = _last(directory)
+    if last is None or last.name != document.name:
         return None
-    results = [found.model_uri, *(checkpoint.uri for checkpoint in found.checkpoints[-1:])]
-    there = all(Path(uris.parse(uri).path).exists() for uri in results if uri)
-    same = (last.name, last.spec) == (document.name, document.spec)
-    if not (same and there and found.outcome is Outcome.COMPLETE):
+    found = _complete(directory, last)
+    if found is None or _fields(document, last) or _config_maps(document, directory):
         return None
     return found, directory / last.directory / names.log_directory(last.attempt)
 
 
 def prepare(document: Document, directory: Path) -> LocalRun:
-    """Write what the launcher reads; the attempt's number follows on those that lie there. Raise Mistakes."""
+    """Write what the launcher reads; the attempt's number follows on those that lie there.
+
+    Raise Mistakes: where the directory is somebody else's, or what lies there came from another spec.
+    """
     directory = directory.absolute()
     attempt = Attempt(
         name=document.name,
@@ -118,10 +122,12 @@ def prepare(document: Document, directory: Path) -> LocalRun:
     )
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        _refuse_others(directory)
         lock = _locked(directory)
+        _refuse_changes(document, directory)
         attempt = attempt.model_copy(update={"attempt": _attempts(directory / attempt.directory) + 1})
-        _write_rewards(document, directory / "rewards")
         (directory / names.ATTEMPT_KEY).write_text(attempt.model_dump_json(by_alias=True))
+        _write_rewards(document, directory / REWARDS)
     except OSError as error:
         raise Mistakes(f"--storage: {directory} cannot be written: {error.strerror}") from error
     return LocalRun(directory, attempt, lock)
@@ -191,6 +197,65 @@ def _unsuitable_source(field: str, uri: str) -> list[str]:
     return []
 
 
+def _refuse_others(directory: Path) -> None:
+    """Some names in it are written over and cleared."""
+    others = [path for path in directory.iterdir() if path.name != LOCK]
+    if others and not (directory / names.ATTEMPT_KEY).exists():
+        raise Mistakes(f"--storage: {directory} holds other files; give one that is empty, new, or an earlier run's")
+
+
+def _refuse_changes(document: Document, directory: Path) -> None:
+    """Its checkpoints, and the step that it counts, are of the spec that made them, as in a cluster."""
+    last = _last(directory)
+    if last is None or last.name != document.name or not any((directory / last.directory).glob("checkpoints/*")):
+        return
+    changes = _fields(document, last)
+    if _complete(directory, last):  # before its end a mended reward goes on, as in a cluster
+        changes += _config_maps(document, directory)
+    if changes:
+        raise Mistakes(
+            f"--storage: {directory} has checkpoints of this job with another {', '.join(changes)}; to start anew,"
+            " remove it, or give another --storage"
+        )
+
+
+def _fields(document: Document, last: Attempt) -> list[str]:
+    """In which the job is not what its last attempt was given."""
+    new, old = document.spec, last.spec
+    found = [f"spec.{field}" for field in FIXED if getattr(new, to_snake(field)) != getattr(old, to_snake(field))]
+    return [*found, "spec.runtime.command"] if new.runtime.command != old.runtime.command else found
+
+
+def _config_maps(document: Document, directory: Path) -> list[str]:
+    """Of its rewards, that are not what the last attempt was given."""
+    used = sorted({reward.config_map for reward in document.spec.rewards if reward.config_map in document.config_maps})
+    return [f"ConfigMap {name}" for name in used if document.config_maps[name] != _files(directory, name)]
+
+
+def _complete(directory: Path, last: Attempt) -> Report | None:
+    """The final report of a job that is complete, while its results are there."""
+    try:
+        report = directory / last.directory / names.final_report(last.attempt, node=0)
+        found = Report.model_validate_json(report.read_bytes())
+    except (OSError, ValueError):
+        return None
+    results = [found.model_uri, *(checkpoint.uri for checkpoint in found.checkpoints[-1:])]
+    there = all(Path(uris.parse(uri).path).exists() for uri in results if uri)
+    return found if there and found.outcome is Outcome.COMPLETE else None
+
+
+def _files(directory: Path, config_map: str) -> dict[str, str]:
+    """As the last attempt had them."""
+    return {path.name: path.read_text() for path in (directory / REWARDS / config_map).glob("*")}
+
+
+def _last(directory: Path) -> Attempt | None:
+    try:
+        return Attempt.model_validate_json((directory / names.ATTEMPT_KEY).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 def _write_rewards(document: Document, directory: Path) -> None:
     """Each ConfigMap as a directory of files, as pods have them mounted."""
     shutil.rmtree(directory, ignore_errors=True)
@@ -208,7 +273,7 @@ def _attempts(job_directory: Path) -> int:
 
 
 def _locked(directory: Path) -> IO[str]:
-    lock = (directory / "lock").open("w")
+    lock = (directory / LOCK).open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
