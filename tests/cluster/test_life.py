@@ -185,7 +185,10 @@ def test_product_that_no_node_has_waits(namespace: str) -> None:
 
 def test_two_nodes_meet_through_the_headless_service(namespace: str) -> None:
     shared = {"storage": {"volumeClaimTemplate": {"storage": "1Gi", "accessModes": ["ReadWriteMany"]}}}
-    apply(namespace, stub_job("pair", "--steps", "3", "--gloo", nodes=2, checkpoint=shared))
+    pair = stub_job("pair", "--steps", "3", "--gloo", nodes=2, checkpoint=shared)
+    runtime = pair["spec"]["runtime"]  # with the image's own torch and torchrun
+    del runtime["env"], runtime["podTemplate"]["spec"]["volumes"][0]["configMap"]["items"]
+    apply(namespace, pair)
     end = reaches(namespace, "pair", "Complete", seconds=180)
     assert end["metrics"]["reward"] == 2.0, "both ranks' rewards, added up by gloo"
     assert len(items("pods", namespace)) == 2
