@@ -50,6 +50,18 @@ def test_an_option_of_earlier_versions_is_told_what_to_do_instead() -> None:
     assert not [name for algorithm in CONFIGS for name in GONE if name in options(algorithm)]
 
 
+def test_numbers_that_are_none() -> None:
+    for name in ("logging_steps", "epsilon", "num_train_epochs"):
+        for value in (float("inf"), float("nan")):
+            messages = said(**{f"trainer__{name}": value})
+            assert f"trainer.{name}: {value} is no number to train with; use a finite one" in messages
+
+
+def test_an_unknown_option_of_the_other_algorithm_is_told_as_such() -> None:
+    (message,) = said(algorithm="rloo", trainer__top_entropy_quantile="high")
+    assert message.startswith("trainer.top_entropy_quantile: no option of TRL's RLOOConfig")
+
+
 def test_completions_have_an_end() -> None:
     endless = changed(GOOD, {}) | {"trainer": {"num_generations": 8, "max_completion_length": None}}
     (message,) = refusals(JobSpec.model_validate(endless))

@@ -85,7 +85,7 @@ def job(make_attempt, *, model: str = "hf://org/tiny", dataset: str = "hf://org/
 
 
 async def test_a_hub_that_is_busy_is_asked_again_and_each_file_once(hub: Hub, launch, make_attempt) -> None:
-    hub.bad = [(429, "2"), (503, "")]
+    hub.bad = [(429, "2"), (503, ""), (522, "")]
     running = launch(attempt=job(make_attempt))
     report = await asyncio.to_thread(running.wait_for, lambda report: "next try in 2 s" in report.message)
     assert "model.source: the hub does not give hf://org/tiny now" in report.message
@@ -95,7 +95,9 @@ async def test_a_hub_that_is_busy_is_asked_again_and_each_file_once(hub: Hub, la
     assert hub.asked["pytorch_model.bin"] == 1  # of the dataset only
     assert hub.tokens == {""}
     found = json.loads((running.directory / "state-0" / "sources.json").read_text())
-    snapshot = Path(found["hf://org/tiny"])
+    assert set(found) == {"model hf://org/tiny", "dataset hf://org/tiny"}
+    assert found["dataset hf://org/tiny"] != found["model hf://org/tiny"]
+    snapshot = Path(found["model hf://org/tiny"])
     assert "config.json" in os.listdir(snapshot)
     assert running.storage / "hub" / "node-0" in snapshot.parents
 
@@ -130,6 +132,15 @@ async def test_sigterm_ends_a_download(hub: Hub, launch, make_attempt) -> None:
     final = await ended(running)
     assert running.process.returncode == 143
     assert (final.outcome, final.message) == (Outcome.PREEMPTED, "stopped as asked while downloading")
+
+
+async def test_offline_takes_what_is_in_the_cache(hub: Hub, launch, make_attempt, monkeypatch) -> None:
+    await ended(launch(attempt=job(make_attempt)))
+    hub.asked.clear()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    final = await ended(launch(attempt=job(make_attempt, number=2)))
+    assert "HF_HUB_OFFLINE" not in final.message
+    assert not hub.asked
 
 
 async def test_offline_is_the_users_word(launch, make_attempt, monkeypatch) -> None:

@@ -67,6 +67,13 @@ def test_devices_and_limit_are_those_of_the_pod(pod: Any, gpu_attempt: Any, tmp_
     assert (plan.device_bytes, plan.host_limit_bytes) == (round(139.5 * GIB), 100 * GIB)
 
 
+def test_devices_beyond_the_ranks_do_not_count(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
+    pod(h200(), h200(used=130, total=40))
+    plan, ending = planning.plan_here(gpu_attempt(), tmp_path / "sources.json")
+    assert plan
+    assert (plan.device_bytes, ending) == (round(139.8 * GIB), None)
+
+
 def test_what_earlier_attempts_lacked_stays_free(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
     pod(h200(), limit=8 * GIB)
     attempt = gpu_attempt()
@@ -79,7 +86,7 @@ def test_what_earlier_attempts_lacked_stays_free(pod: Any, gpu_attempt: Any, tmp
 
 def test_a_downloaded_model_is_found_where_the_launcher_put_it(pod: Any, gpu_attempt: Any, tmp_path: Path) -> None:
     attempt = gpu_attempt(model={"source": "hf://nobody/knows", "revision": "main"})
-    (tmp_path / "sources.json").write_text(json.dumps({"hf://nobody/knows@main": str(tmp_path)}))
+    (tmp_path / "sources.json").write_text(json.dumps({"model hf://nobody/knows@main": str(tmp_path)}))
     plan, _ = planning.plan_here(attempt, tmp_path / "sources.json")
     assert plan
     assert plan.verified

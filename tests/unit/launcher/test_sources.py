@@ -13,9 +13,9 @@ def test_every_repository_once_with_the_workers_key() -> None:
     )
     found = [(source.key, source.kind, source.field, source.repo) for source in hub_sources(spec)]
     assert found == [
-        ("hf://org/policy@v2", "model", "model.source", "org/policy"),
-        ("hf://org/data", "dataset", "dataset.source", "org/data"),
-        ("hf://org/policy", "model", "rewards[0].model", "org/policy"),
+        ("model hf://org/policy@v2", "model", "model.source", "org/policy"),
+        ("dataset hf://org/data", "dataset", "dataset.source", "org/data"),
+        ("model hf://org/policy", "model", "rewards[0].model", "org/policy"),
     ]
 
 

@@ -136,7 +136,7 @@ def test_a_rank_that_is_done_is_not_watched() -> None:
 def test_a_slow_save_is_told_while_it_runs() -> None:
     saving = at(7, Phase.CHECKPOINT, since=100.0)
     assert slow_save(saving, 400.0, 300.0) == ""
-    assert slow_save(saving, 401.0, 300.0) == "step 7: saving for 301 s, slow or hanging storage"
+    assert slow_save(saving, 401.0, 300.0) == "step 7: saving since 00:01:40 UTC, slow or hanging storage"
     assert slow_save(at(7, Phase.TRAIN, since=100.0), 1000.0, 300.0) == ""
 
 

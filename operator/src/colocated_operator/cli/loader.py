@@ -36,6 +36,8 @@ def documents(text: str) -> list[Any]:
     """All documents of `text` but empty ones. Raise ValueError with the reason in one line."""
     try:
         return [entry for entry in yaml.load_all(text, Loader) if entry is not None]
+    except (KeyError, IndexError, AttributeError):  # from PyYAML's constructors
+        raise ValueError("a value is not what its !! tag says") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(" ".join(str(error).split())) from error
     except RecursionError:

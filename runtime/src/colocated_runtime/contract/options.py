@@ -3,6 +3,7 @@
 import difflib
 import functools
 import json
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,6 +196,8 @@ def _unknown(name: str, algorithm: str, known: Collection[str]) -> str:
 
 def _wrong(option: Option, value: Any) -> str | None:
     name = option.name
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"trainer.{name}: {value} is no number to train with; use a finite one"
     if not _fits(option, value):
         return f"trainer.{name}: {value!r} is not {_wanted(option)}{_hint(option, value)}"
     if option.choices and isinstance(value, str) and value not in option.choices:

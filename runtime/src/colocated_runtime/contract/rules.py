@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from colocated_runtime.contract.names import NAME_MAX
 from colocated_runtime.contract.options import MINIMUM, OWNED
-from colocated_runtime.contract.uris import REPOSITORY
+from colocated_runtime.contract.uris import CLAIM, REPOSITORY, TASK
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ READ_BY_RULES = (
 )  # fmt: skip
 """Options whose null is dropped (TRL's default holds), so that the pieces above need not ask for it."""
 
-FETCHED = rf"hf://{REPOSITORY}|pvc://[a-z0-9][-a-z0-9.]*(/.*)?|file:///.+"
+FETCHED = rf"hf://{REPOSITORY}|pvc://{CLAIM}(/.*)?|file:///.+"
 MODEL_SOURCE = f"^({FETCHED})$"
-DATASET_SOURCE = rf"^({FETCHED}|reasoning-gym://[a-z0-9_]+(\\?.*)?)$"
+DATASET_SOURCE = rf"^({FETCHED}|reasoning-gym://{TASK}(\\?.*)?)$"
 RESOURCE_NAME = "[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 """Of an extended resource: the others are not a device's."""
 IMAGE = "[A-Za-z0-9][A-Za-z0-9_./:@-]*"

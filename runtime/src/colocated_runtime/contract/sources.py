@@ -5,13 +5,16 @@ from typing import Literal, NamedTuple
 
 from colocated_runtime.contract.job import JobSpec
 
+Kind = Literal["model", "dataset"]
+"""A hub may have one of each under the same name."""
+
 
 class NamedSource(NamedTuple):
     """A source as the spec gives it, not parsed yet."""
 
     field: str
     uri: str
-    kind: Literal["model", "dataset"]
+    kind: Kind
     revision: str | None = None
 
 
@@ -29,6 +32,11 @@ def named_sources(spec: JobSpec) -> Iterator[NamedSource]:
             yield NamedSource(f"rewards[{index}].model", reward.model, "model")
 
 
-def source_key(uri: str, revision: str | None) -> str:
-    """Under which the launcher writes down, and the worker finds, where a source lies."""
+def source_name(uri: str, revision: str | None) -> str:
+    """As messages call it."""
     return f"{uri}@{revision}" if revision else uri
+
+
+def source_key(kind: Kind, uri: str, revision: str | None) -> str:
+    """Under which the launcher writes down, and the worker finds, where a source lies."""
+    return f"{kind} {source_name(uri, revision)}"

@@ -166,7 +166,7 @@ def _keys(trainer: Options) -> Iterator[str]:
 def _ranges(trainer: Options) -> Iterator[str]:
     for name, (fits, words) in RANGES.items():
         value = trainer.get(name)
-        if value is not None and not fits(value):
+        if isinstance(value, int | float) and not fits(value):
             yield f"trainer.{name}: {value} is out of range; use a value {words}"
 
 
@@ -179,7 +179,7 @@ def _schedule(values: Options) -> Iterator[str]:
             " does not use; use e.g. cosine, linear or constant"
         )
     steps = values["logging_steps"]
-    if values["logging_strategy"] == "steps" and (steps <= 0 or (steps > 1 and steps != int(steps))):
+    if values["logging_strategy"] == "steps" and (steps <= 0 or (steps > 1 and steps % 1)):
         yield f"trainer.logging_steps: {steps} is no number of steps; use a whole number, at least 1"
 
 

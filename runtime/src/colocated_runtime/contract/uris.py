@@ -3,12 +3,14 @@
 import re
 from dataclasses import dataclass, field
 from typing import Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from colocated_runtime.contract import names
 
 REPOSITORY = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?"
 """NAME or ORGANISATION/NAME of a model hub; for Python and for CEL."""
+CLAIM = r"[a-z0-9][-a-z0-9.]*"
+TASK = r"[a-z0-9_]+"
 Scheme = Literal["hf", "pvc", "file", "reasoning-gym"]
 
 
@@ -32,18 +34,23 @@ class Source:
 
 
 def parse(uri: str) -> Source:
-    """Parse `uri`; raise ValueError with the accepted forms if it is none of them."""
-    parts = urlsplit(uri)
-    path = parts.path
-    match parts.scheme:
-        case "hf" if re.fullmatch(REPOSITORY, parts.netloc + path):
-            return Source("hf", parts.netloc + path)
-        case "pvc" if parts.netloc and ".." not in path.split("/"):
-            return Source("pvc", parts.netloc, path.strip("/"))
-        case "file" if not parts.netloc and path.startswith("/"):
-            return Source("file", path=path)
-        case "reasoning-gym" if parts.netloc and not path.strip("/"):
-            return Source("reasoning-gym", parts.netloc, query=dict(parse_qsl(parts.query)))
+    """Parse `uri`; raise ValueError with the accepted forms if it is none of them.
+
+    Only a task has a query: elsewhere ? and # are letters of a path.
+    """
+    scheme, _, rest = uri.partition("://")
+    name, slash, path = rest.partition("/")
+    match scheme:
+        case "hf" if re.fullmatch(REPOSITORY, rest):
+            return Source("hf", rest)
+        case "pvc" if re.fullmatch(CLAIM, name) and ".." not in path.split("/"):
+            return Source("pvc", name, path.strip("/"))
+        case "file" if not name and slash:
+            return Source("file", path=f"/{path}")
+        case "reasoning-gym":
+            task, _, query = rest.partition("?")
+            if re.fullmatch(TASK, task):
+                return Source("reasoning-gym", task, query=dict(parse_qsl(query)))
     raise ValueError(
         f"{uri!r} is no source: use hf://ORGANISATION/NAME, pvc://CLAIM/PATH, file:///ABSOLUTE/PATH"
         " or, for a dataset, reasoning-gym://TASK?size=N&seed=N"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import HfApi, is_offline_mode, snapshot_download
 from huggingface_hub.errors import (
     HfHubHTTPError,
     OfflineModeIsEnabled,
@@ -29,7 +29,8 @@ from colocated_runtime.launcher.sources import FetchState, HubSource, hub_source
 ATTEMPTS = 8
 LONGEST_WAIT = 300.0
 """Seconds; a hub that asks for more patience than this is asked again earlier."""
-TRANSIENT_STATUS = (408, 429, 500, 502, 503, 504)
+PATIENCE_STATUS = (408, 429)
+"""Besides every 5xx: networks before a hub have numbers of their own."""
 OTHER_FORMATS = ["*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf", "*.h5", "*.msgpack", "*.onnx", "*.tflite", "*.ot"]
 """The same weights again; left out where a model has safetensors."""
 
@@ -46,10 +47,10 @@ def fetch(source: HubSource, cache: Path | None, tell: Callable[[str], None]) ->
     def wait(state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
         seconds = min(LONGEST_WAIT, max(backoff(state), retry_after(error) if error else 0.0))
-        tell(f"{source.field}: the hub does not give {source.key} now, next try in {seconds:.0f} s: {_line(error)}")
+        tell(f"{source.field}: the hub does not give {source.name} now, next try in {seconds:.0f} s: {_line(error)}")
         return seconds
 
-    tell(f"downloading {source.key} ({source.field})")
+    tell(f"downloading {source.name} ({source.field})")
     retry = Retrying(retry=retry_if_exception(is_transient), stop=stop_after_attempt(ATTEMPTS), wait=wait, reraise=True)
     return retry(_download, source, cache)
 
@@ -58,7 +59,9 @@ def _download(source: HubSource, cache: Path | None) -> str:
     # The user's own token or none: never one that lies in some home directory.
     token = os.environ.get("HF_TOKEN") or False
     ignored = None
-    if source.kind == "model":
+    if source.kind == "model" and is_offline_mode():
+        ignored = OTHER_FORMATS  # else a cache that we have filled counts as incomplete
+    elif source.kind == "model":
         files = HfApi(token=token).list_repo_files(source.repo, revision=source.revision)
         ignored = OTHER_FORMATS if any(name.endswith(".safetensors") for name in files) else None
     return snapshot_download(
@@ -71,7 +74,8 @@ def is_transient(error: BaseException) -> bool:
     """Whether the same request may succeed later."""
     for link in _chain(error):
         if isinstance(link, HfHubHTTPError):
-            return link.response.status_code in TRANSIENT_STATUS
+            status = link.response.status_code
+            return status >= 500 or status in PATIENCE_STATUS
         if isinstance(link, OfflineModeIsEnabled | ValueError) or _is_local(link):
             return False
     return True
@@ -95,7 +99,7 @@ def retry_after(error: BaseException) -> float:
 
 def explain(error: BaseException, source: HubSource) -> FetchState:
     """The outcome, and a message that names repository, field and way out."""
-    where = f"{source.field}: {source.key}"
+    where = f"{source.field}: {source.name}"
     chain = _chain(error)
     status = next((link.response.status_code for link in chain if isinstance(link, HfHubHTTPError)), None)
     if any(isinstance(link, OfflineModeIsEnabled) for link in chain):

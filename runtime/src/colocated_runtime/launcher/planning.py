@@ -80,7 +80,7 @@ def _reward_shapes(spec: JobSpec, sources_file: Path) -> dict[str, Shape]:
 
 def _config(source: str, revision: str | None, sources_file: Path) -> Shape | None:
     """By the config.json of a model that the launcher has downloaded, or that lies in the image or on a claim."""
-    local = uris.parse(source).local_path or json.loads(sources_file.read_text())[source_key(source, revision)]
+    local = uris.parse(source).local_path or json.loads(sources_file.read_text())[source_key("model", source, revision)]
     path = Path(local) / "config.json"
     try:
         return shape_of_config(json.loads(path.read_text()))
@@ -91,6 +91,7 @@ def _config(source: str, revision: str | None, sources_file: Path) -> Shape | No
 
 def _hardware(spec: JobSpec, devices: Sequence[Device], limit: int | None, reserve: int) -> Hardware | None:
     """The smallest and fullest of the devices counts; without a driver to ask, what the spec says of them."""
+    devices = devices[: spec.ranks_per_node]  # the ranks take the first ones
     if devices:
         smallest = min(device.total for device in devices)
         product = devices[0].name.replace(" ", "-")

@@ -1,13 +1,12 @@
 """Which hf:// repositories a job needs, the key under which the worker finds each, and how the download goes."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from colocated_runtime.contract import uris
 from colocated_runtime.contract.base import Message
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.sources import named_sources, source_key
+from colocated_runtime.contract.sources import Kind, named_sources, source_key, source_name
 
 
 class FetchState(Message):
@@ -24,18 +23,23 @@ class HubSource:
     field: str
     uri: str
     repo: str
-    kind: Literal["model", "dataset"]
+    kind: Kind
     revision: str | None = None
 
     @property
     def key(self) -> str:
         """See `source_key`."""
-        return source_key(self.uri, self.revision)
+        return source_key(self.kind, self.uri, self.revision)
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return source_name(self.uri, self.revision)
 
 
 def hub_sources(spec: JobSpec) -> list[HubSource]:
     """Each repository once. Raise ValueError, naming the field, where a source is none."""
-    found: dict[tuple[str, str], HubSource] = {}
+    found: dict[str, HubSource] = {}
     for field, uri, kind, revision in named_sources(spec):
         try:
             source = uris.parse(uri)
@@ -43,5 +47,5 @@ def hub_sources(spec: JobSpec) -> list[HubSource]:
             raise ValueError(f"{field}: {error}") from error
         if source.scheme == "hf":
             wanted = HubSource(field, uri, source.name, kind, revision)
-            found.setdefault((wanted.key, kind), wanted)
+            found.setdefault(wanted.key, wanted)
     return list(found.values())

@@ -102,10 +102,12 @@ class Supervisor:
             while process.poll() is None:
                 processes.reap({process.pid})
                 self._observe()
-                await self._intervene(process)
+                if await self._intervene(process):
+                    break  # also where it cannot be ended
                 await asyncio.sleep(TICK_SECONDS)
-        finally:
+        except BaseException:
             await end_all(process)
+            raise
         self._observe()
         await asyncio.to_thread(copier.finish, STORAGE_SECONDS)
         return await self._facts(UNKILLABLE if process.returncode is None else process.returncode, told_before)
@@ -153,7 +155,8 @@ class Supervisor:
         )  # fmt: skip
         self._pressure.add(event)
 
-    async def _intervene(self, process: subprocess.Popen[bytes]) -> None:
+    async def _intervene(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether the ranks have been ended, or cannot be: there is no more to wait for."""
         now = time.monotonic()
         if self._stop.asked.is_set():
             if self._deadline is None:
@@ -163,13 +166,14 @@ class Supervisor:
             if now >= self._deadline or self._stop.urgent:
                 self._overran = True
                 await end_all(process)
-            return
+            return self._overran
         states = watch.read_ranks(self._paths.state)
         if watch.all_have_ended(states, self._ranks):
             if time.time() - max(state.updated for state in states) > LEAVING_SECONDS:
                 log.warning("the ranks are done but do not leave; ending them")
                 await end_all(process)
-            return
+                return True
+            return False
         self._hung = self._watchdog.complaint(states, self._report.stage, now)
         if self._hung:
             if self._report.message:  # the ranks may come on, but cannot say so
@@ -177,6 +181,7 @@ class Supervisor:
             log.error("hung", message=self._hung)
             self._stacks = await self._dump_stacks([state.rank for state in states], [state.pid for state in states])
             await end_all(process)
+        return bool(self._hung)
 
     async def _dump_stacks(self, own: list[int], pids: list[int]) -> str:
         """Have each rank write its threads' stacks to its log (faulthandler, SIGUSR1) and return the main threads'.

@@ -1,6 +1,7 @@
 """From the ranks' state files to the report: pure, but for reading the files."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -127,5 +128,8 @@ def slow_save(ranks: list[RankState], now: float, seconds: float) -> str:
     saving = [rank for rank in ranks if rank.phase is Phase.CHECKPOINT and not rank.outcome]
     if not saving:
         return ""
-    took = now - min(rank.phase_since for rank in saving)
-    return f"step {saving[0].progress.step}: saving for {took:.0f} s, slow or hanging storage" if took > seconds else ""
+    since = min(rank.phase_since for rank in saving)
+    if now - since <= seconds:
+        return ""
+    clock = datetime.fromtimestamp(since, UTC).strftime("%H:%M:%S")  # the same at every look: it is told once
+    return f"step {saving[0].progress.step}: saving since {clock} UTC, slow or hanging storage"

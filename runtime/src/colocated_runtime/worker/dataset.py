@@ -35,7 +35,7 @@ def load_prompts(spec: DatasetSpec, sources: Sources, field: str, *, limit: int 
 def _read(spec: DatasetSpec, sources: Sources, field: str) -> datasets.Dataset:
     if spec.source.startswith("reasoning-gym://"):
         return datasets.Dataset.from_list(reasoning_gym.rows(spec.source, f"{field}.source"))
-    path = sources.local(spec.source, f"{field}.source", spec.revision)
+    path = sources.local("dataset", spec.source, f"{field}.source", spec.revision)
     try:
         if (path / "state.json").exists():
             return datasets.load_from_disk(str(path))
@@ -49,7 +49,7 @@ def _read(spec: DatasetSpec, sources: Sources, field: str) -> datasets.Dataset:
 
 
 def _unreadable(spec: DatasetSpec, sources: Sources, field: str, error: Exception) -> UserError:
-    flaw = text_flaw(sources.local(spec.source, f"{field}.source", spec.revision))
+    flaw = text_flaw(sources.local("dataset", spec.source, f"{field}.source", spec.revision))
     if flaw:
         return UserError(f"{field}.source: {spec.source}: {flaw}")
     return UserError(f"{field}: cannot read {spec.source}, split {spec.split!r}: {error}")

@@ -61,7 +61,7 @@ class Job:
         self.state = state
         assert self.spec.model is not None
         self.sources = Sources(paths.sources_file)
-        self.model_path = self.sources.local(self.spec.model.source, "model.source", self.spec.model.revision)
+        self.model_path = self.sources.local("model", self.spec.model.source, "model.source", self.spec.model.revision)
         self.directory = paths.storage / attempt.directory
         self.logs = self.directory / names.log_directory(attempt.attempt)
         rank = state.state.rank

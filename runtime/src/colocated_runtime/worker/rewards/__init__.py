@@ -41,5 +41,5 @@ def _build(
 
     assert reward.model is not None
     assert spec.model is not None
-    path = sources.local(reward.model, f"{field}.model")
+    path = sources.local("model", reward.model, f"{field}.model")
     return model.RewardModel(path, f"{field}.model", dtype=spec.model.dtype, device=device, handover=handover)
