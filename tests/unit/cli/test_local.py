@@ -104,7 +104,6 @@ def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
     ("changed", "words"),
     [
         (document({"code": {"m.py": "1"}}, rewards=REWARDS, trainer={"max_steps": 4}), "spec.trainer"),
-        (document({"code": {"m.py": "1"}}, rewards=REWARDS, runtime={"command": ["x"]}), "spec.runtime.command"),
         (document({"code": {"m.py": "2"}}, rewards=REWARDS), "ConfigMap code"),
         (document({"code": {"m.py": "1"}}, rewards=REWARDS, resources={"limits": {"cpu": "2"}}), None),
     ],

@@ -98,7 +98,8 @@ def finished(document: Document, directory: Path) -> tuple[Report, Path] | None:
     if last is None or last.name != document.name:
         return None
     found = _complete(directory, last)
-    if found is None or _fields(document, last) or _config_maps(document, directory):
+    same = document.spec.runtime.command == last.spec.runtime.command
+    if found is None or not same or _fields(document, last) or _config_maps(document, directory):
         return None
     return found, directory / last.directory / names.log_directory(last.attempt)
 
@@ -220,10 +221,9 @@ def _refuse_changes(document: Document, directory: Path) -> None:
 
 
 def _fields(document: Document, last: Attempt) -> list[str]:
-    """In which the job is not what its last attempt was given."""
+    """In which the job is not what its last attempt was given. A command of the user's decides for itself."""
     new, old = document.spec, last.spec
-    found = [f"spec.{field}" for field in FIXED if getattr(new, to_snake(field)) != getattr(old, to_snake(field))]
-    return [*found, "spec.runtime.command"] if new.runtime.command != old.runtime.command else found
+    return [f"spec.{field}" for field in FIXED if getattr(new, to_snake(field)) != getattr(old, to_snake(field))]
 
 
 def _config_maps(document: Document, directory: Path) -> list[str]:
