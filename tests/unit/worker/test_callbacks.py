@@ -64,6 +64,36 @@ def test_differences_that_cannot_be_compared_end_nothing(tmp_path):
     assert training.syncs == 0
 
 
+def test_metrics_of_a_reward_do_not_hide_the_difference(tmp_path):
+    from colocated_runtime.worker.callbacks import DIFFERENCE
+
+    training = Training(tmp_path, limit=0.1)
+    logs = {f"own/{number}": 1.0 for number in range(100)} | {"reward": 0.5, DIFFERENCE: 0.4}
+    training.report.on_log(None, SimpleNamespace(global_step=1, log_history=[]), None, logs=logs)
+    assert training.syncs == 1
+    assert len(training.file.state.metrics) == 64
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({}, False),
+        ({"generation_kwargs": {"stop": ["x"], "min_tokens": 2}}, False),
+        ({"generation_kwargs": {"logit_bias": {"5": 1.0}}}, True),
+        ({"generation_kwargs": {"structured_outputs": {"regex": "(yes|no)"}}}, True),
+        ({"top_p": 0.9}, True),
+        ({"top_k": 5}, True),
+        ({"min_p": 0.1}, True),
+        ({"repetition_penalty": 1.1}, True),
+    ],
+)
+def test_sampling_options_that_change_the_distribution(options, changes):
+    from colocated_runtime.worker.config import changes_distribution
+
+    plain = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "generation_kwargs": None}
+    assert changes_distribution(SimpleNamespace(**plain | options)) == changes
+
+
 def test_the_trainers_own_history_does_not_grow(tmp_path):
     training = Training(tmp_path, limit=None)
     for _ in range(150):

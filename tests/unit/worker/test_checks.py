@@ -67,6 +67,21 @@ def test_longest_prompt_and_completion_fit_into_the_engine() -> None:
         checks.engine_length(100, 28, 120, 2048)
     with pytest.raises(UserError, match=r"over the model's max_position_embeddings = 64. Use shorter prompts"):
         checks.engine_length(100, 28, None, 64)
+    with pytest.raises(UserError, match=r"^trainer.vllm_max_model_length: 4096 is over the model's .* = 2048; use at"):
+        checks.engine_length(100, 28, 4096, 2048)
+
+
+@pytest.mark.torch  # jinja2 comes with it
+def test_a_template_that_refuses_a_prompt_names_the_dataset() -> None:
+    from jinja2 import TemplateError
+
+    class Tokenizer:
+        def apply_chat_template(self, prompts: Any, **options: Any) -> Any:
+            raise TemplateError("System role not supported")
+
+    words = r"^evaluation.dataset: the chat template of model.source refuses a prompt: System role not supported; leave"
+    with pytest.raises(UserError, match=words):
+        checks.prompt_lengths(Tokenizer(), "evaluation.dataset", [[{"role": "system", "content": "x"}]])
 
 
 def test_variables_of_the_image_that_would_shard_the_model() -> None:

@@ -18,6 +18,8 @@ DIFFERENCE_LIMITS = {"float32": 0.005, "bfloat16": 0.1, "float16": 0.1}
 """By dtype: mean |difference| of the engine's and the trainer's log-probabilities of the same tokens, in nats.
 Rounding alone gives 1e-6 (float32) to 0.03 (bfloat16); weights of another policy give more."""
 LOGS_KEPT = 100
+METRICS_KEPT = 64
+"""Of those that a step logs; a status is no place for hundreds."""
 """Steps whose metrics the trainer keeps. It would keep all, and write them with each checkpoint."""
 
 
@@ -63,15 +65,16 @@ class Report(TrainerCallback):
         Raise WeightsStale where it has not, and one more sync did not help.
         """
         del state.log_history[:-LOGS_KEPT]
-        metrics = finite(logs or {})
-        if "reward" not in metrics:
+        every = finite(logs or {})
+        metrics = dict(list(every.items())[:METRICS_KEPT])
+        if "reward" not in every:
             return  # transformers' closing summary
         changes: dict[str, Any] = {
             "metrics": metrics,
-            "throughput": {**self._file.state.throughput, **self._throughput(metrics), **self.rates(state.global_step)},
+            "throughput": {**self._file.state.throughput, **self._throughput(every), **self.rates(state.global_step)},
         }
-        if DIFFERENCE in metrics:
-            changes["weights"] = judge(metrics[DIFFERENCE], state.global_step, self._limit)
+        if DIFFERENCE in every:
+            changes["weights"] = judge(every[DIFFERENCE], state.global_step, self._limit)
         self._file.update(**changes)
         if "weights" in changes:
             self._act_on(changes["weights"])
@@ -152,11 +155,10 @@ class SkipEpochs(TrainerCallback):
 
 
 def finite(logs: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of `logs`, at most 64; JSON and status can hold neither NaN nor None."""
-    numbers = {
+    """The numbers of `logs`; JSON and status can hold neither NaN nor None."""
+    return {
         name: float(value) for name, value in logs.items() if isinstance(value, (int, float)) and math.isfinite(value)
     }
-    return dict(list(numbers.items())[:64])
 
 
 def judge(difference: float, step: int, limit: float | None) -> Weights:
@@ -165,7 +167,7 @@ def judge(difference: float, step: int, limit: float | None) -> Weights:
     `limit` in nats a token, or None where the two distributions differ by the sampling options already.
     """
     if limit is None:
-        message = "top_p, top_k, min_p or repetition_penalty change the engine's distribution: not comparable"
+        message = "the sampling options change the engine's distribution: not comparable"
         return Weights(in_sync=True, step=step, message=message)
     in_sync = difference <= limit
     message = "" if in_sync else f"engine and trainer differ by {difference:.3f} nats a token, over {limit}"

@@ -32,20 +32,36 @@ def chat_template(tokenizer: Any, field: str, prompts: Iterable[Any]) -> None:
         )
 
 
-def prompt_lengths(tokenizer: Any, prompts: list[Any], options: dict[str, Any] | None = None) -> list[int]:
-    """Length in tokens of each prompt, rendered as TRL does."""
+def prompt_lengths(tokenizer: Any, field: str, prompts: list[Any], options: dict[str, Any] | None = None) -> list[int]:
+    """Length in tokens of each prompt of the dataset in `field`, rendered as TRL does.
+
+    Raise UserError where the chat template refuses them.
+    """
     if isinstance(prompts[0], str):
         ids = tokenizer(text=prompts)["input_ids"]
-    else:
+        return [len(row) for row in ids]
+    from jinja2 import TemplateError  # comes with transformers
+
+    try:
         ids = tokenizer.apply_chat_template(
             prompts, add_generation_prompt=True, tokenize=True, return_dict=True, **(options or {})
         )["input_ids"]
+    except TemplateError as error:
+        raise UserError(
+            f"{field}: the chat template of model.source refuses a prompt: {error}; leave out systemPrompt, or give"
+            " turns that it takes"
+        ) from None
     return [len(row) for row in ids]
 
 
 def engine_length(longest: int, completion: int, wanted: int | None, limit: int) -> int:
     """Tokens that the engine must hold: `wanted`, else what the longest prompt needs. Raise UserError if too short."""
     needed = longest + completion
+    if wanted and wanted > limit:
+        raise UserError(
+            f"trainer.vllm_max_model_length: {wanted} is over the model's max_position_embeddings = {limit}; use at"
+            " most that, or leave it out"
+        )
     available, name = (
         (wanted, "trainer.vllm_max_model_length") if wanted else (limit, "the model's max_position_embeddings")
     )

@@ -72,6 +72,18 @@ def owned(spec: JobSpec, directory: Path) -> dict[str, Any]:
     }
 
 
+HARMLESS = frozenset({"stop", "stop_token_ids", "include_stop_str_in_output", "min_tokens", "max_tokens", "ignore_eos",
+                      "seed", "detokenize", "skip_special_tokens", "spaces_between_special_tokens"})  # fmt: skip
+"""Of vLLM's SamplingParams: they end a completion, or say how it is written."""
+
+
+def changes_distribution(args: Any) -> bool:
+    """Whether the engine draws from another distribution than the model's, so that their log-probabilities differ."""
+    if args.top_p != 1.0 or (args.top_k or 0) > 0 or args.min_p or args.repetition_penalty != 1.0:
+        return True
+    return not HARMLESS.issuperset(args.generation_kwargs or {})
+
+
 def peft_config(spec: JobSpec) -> Any:
     """PEFT's configuration, or None for full fine-tuning."""
     if spec.lora is None:

@@ -13,8 +13,8 @@ def export_model(model: Any, tokenizer: Any, directory: Path) -> None:
     """
     adapted = hasattr(model, "peft_config")
     base = model.get_base_model() if adapted else model
-    # Contiguous copies: safetensors refuses views, and merged weights exist only in this stream.
-    weights = {name: tensor.contiguous() for name, tensor in policy_weights(model)}
+    # Contiguous copies, because safetensors refuses views; merged ones, which are new, leave the device at once.
+    weights = {name: (tensor.cpu() if adapted else tensor).contiguous() for name, tensor in policy_weights(model)}
     base.save_pretrained(directory, state_dict=weights)
     tokenizer.save_pretrained(directory)
     if adapted:

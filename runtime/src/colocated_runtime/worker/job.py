@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ class Job:
         rank = state.state.rank
         trace = Trace(self.logs / f"rank-{rank}.trace.json", rank, lambda error: self._cannot_write(f"trace: {error}"))
         on_cpu = self.spec.backend == "cpu"
+        if not on_cpu:  # before anything asks a device: the default is the node's first, for every rank
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         self.phases = Phases(state, *((no_device, 0) if on_cpu else (cuda_usage, cuda_limit())), trace)
         self.meter = Meter(self.phases, None if on_cpu else self._work())
         self.store = CheckpointStore(self.directory, attempt.attempt, self.spec.checkpoint.keep)
@@ -130,10 +133,11 @@ class Job:
         self.evaluator = Evaluator(self.trainer, self.eval_rows, self.phases) if self.eval_rows is not None else None
 
     def _settings(self, args: Any) -> tuple[EngineSettings, StepSettings]:
-        prompts = list(self.train_rows["prompt"]) + (
-            list(self.eval_rows["prompt"]) if self.eval_rows is not None else []
-        )
-        lengths = checks.prompt_lengths(self.tokenizer, prompts, args.chat_template_kwargs)
+        options = args.chat_template_kwargs
+        lengths = checks.prompt_lengths(self.tokenizer, "dataset", list(self.train_rows["prompt"]), options)
+        if self.eval_rows is not None:
+            held_out = list(self.eval_rows["prompt"])
+            lengths += checks.prompt_lengths(self.tokenizer, "evaluation.dataset", held_out, options)
         limit = (
             AutoConfig.from_pretrained(self.model_path, trust_remote_code=args.trust_remote_code)
             .get_text_config()
@@ -155,8 +159,9 @@ class Job:
 
     def _difference_limit(self, args: Any) -> float | None:
         assert self.spec.model is not None
-        truncated = args.top_p != 1.0 or (args.top_k or 0) > 0 or args.min_p or args.repetition_penalty != 1.0
-        return None if truncated else callbacks.DIFFERENCE_LIMITS[self.spec.model.dtype]
+        if config.changes_distribution(args):
+            return None
+        return callbacks.DIFFERENCE_LIMITS[self.spec.model.dtype]
 
     def _make_engine(self, settings: EngineSettings, seed: int, model: Any, sampling: Sampling) -> Engine:
         assert self.spec.model is not None
