@@ -4,13 +4,16 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report, Stage
+from colocated_runtime.launcher import planning
 from colocated_runtime.launcher.environment import Environment, Paths
 from colocated_runtime.launcher.launcher import Launcher
 
@@ -44,6 +47,27 @@ async def test_download_meeting_and_start_share_one_deadline(make_attempt, tmp_p
     ending = await asyncio.wait_for(launcher._meet(), 10)
     assert ending is not None
     assert "startTimeoutSeconds (60 s)" in ending.message
+
+
+@pytest.mark.parametrize(
+    ("owner", "function", "doing"),
+    [
+        (Path, "mkdir", "making the attempt's directories"),
+        (planning, "plan_here", "planning the memory"),
+    ],
+)
+async def test_a_volume_that_hangs_does_not_hang_the_launcher(
+    make_attempt, tmp_path, monkeypatch, owner, function: str, doing: str
+) -> None:
+    monkeypatch.setattr(owner, function, lambda *_, **__: threading.Event().wait(60))
+    paths = Paths(tmp_path / "attempt.json", tmp_path, tmp_path / "storage", tmp_path / "termination")
+    environment = Environment(paths, node=0, grace_seconds=1, report_host=None)
+    launcher = Launcher(make_attempt(watchdog={"start_timeout_seconds": 10}), environment, began=time.monotonic() - 9)
+    late = await asyncio.wait_for(launcher._ending(), 10)
+    assert late.outcome is Outcome.TRANSIENT
+    assert late.message.startswith(f"still {doing} after watchdog.startTimeoutSeconds (10 s)")
+    launcher._stop.ask()
+    assert (await asyncio.wait_for(launcher._ending(), 1)).outcome is Outcome.PREEMPTED
 
 
 def test_stale_files_are_forgotten(launch, make_attempt, tmp_path) -> None:

@@ -20,7 +20,7 @@ from colocated_runtime.files import state_volume_failure, volume_failure
 from colocated_runtime.launcher import caches, finish, planning
 from colocated_runtime.launcher.classify import Ending, classify
 from colocated_runtime.launcher.environment import Environment
-from colocated_runtime.launcher.patience import within
+from colocated_runtime.launcher.patience import in_thread, within
 from colocated_runtime.launcher.peers import wait_for_peers
 from colocated_runtime.launcher.server import serving
 from colocated_runtime.launcher.sources import FetchState, hub_sources
@@ -65,14 +65,8 @@ class Launcher:
 
     async def _ending(self) -> Ending:
         try:
-            try:
-                self._prepare()
-            except OSError as error:
-                said = f"checkpoint.storage: a directory of the attempt cannot be used: {error}"
-                # What an earlier attempt could use is no mistake of the user's.
-                mistake = self._attempt.attempt == 1 and error.errno in NOT_FOR_US
-                return Ending(Outcome.USER_ERROR if mistake else Outcome.TRANSIENT, said)
-            ending = await self._fetch() or await self._plan() or await self._meet() or await self._train()
+            ending = await self._prepare() or await self._fetch() or await self._plan() or await self._meet()
+            ending = ending or await self._train()
         except Exception as error:
             log.exception("launcher failed")
             if volume := volume_failure(error, self._paths.storage):
@@ -84,8 +78,17 @@ class Launcher:
             await asyncio.sleep(CAUSE_FIRST_SECONDS)
         return ending
 
-    def _prepare(self) -> None:
+    async def _prepare(self) -> Ending | None:
         """Make the directories, forget what an earlier run left in the state directory."""
+        try:
+            return await self._unless_stopped(in_thread(self._make_directories), "making the attempt's directories")
+        except OSError as error:
+            said = f"checkpoint.storage: a directory of the attempt cannot be used: {error}"
+            # What an earlier attempt could use is no mistake of the user's.
+            mistake = self._attempt.attempt == 1 and error.errno in NOT_FOR_US
+            return Ending(Outcome.USER_ERROR if mistake else Outcome.TRANSIENT, said)
+
+    def _make_directories(self) -> None:
         state = self._paths.state
         state.mkdir(parents=True, exist_ok=True)
         files = (self._paths.stop_file, self._paths.sources_file, self._paths.fetch_file, self._paths.plan_file)
@@ -125,7 +128,11 @@ class Launcher:
 
     async def _plan(self) -> Ending | None:
         """Plan the memory; an ending if the job does not fit, before any rank costs minutes to find it out."""
-        plan, ending = await asyncio.to_thread(planning.plan_here, self._attempt, self._paths.sources_file)
+        return await self._unless_stopped(self._planned(), "planning the memory")
+
+    async def _planned(self) -> Ending | None:
+        # It reads the model's config.json, which may lie on a claim.
+        plan, ending = await in_thread(lambda: planning.plan_here(self._attempt, self._paths.sources_file))
         if plan:
             self._paths.plan_file.write_text(plan.model_dump_json(by_alias=True))
         if self._node == 0:  # whose word counts: one copy is enough to read
@@ -153,8 +160,8 @@ class Launcher:
         if trained and self._node == 0 and self._keeping is None:
             self._keeping = asyncio.ensure_future(within(caches.SECONDS, self._caches.keep, None))
 
-    async def _unless_stopped(self, work: Awaitable[None], doing: str) -> Ending | None:
-        """Await `work`; None once it is done, an ending if SIGTERM or the start timeout came before."""
+    async def _unless_stopped(self, work: Awaitable[Ending | None], doing: str) -> Ending | None:
+        """What `work` says once it is done; an ending of our own if SIGTERM or the start timeout came before."""
         tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(work), asyncio.ensure_future(self._stop.asked.wait())]
         seconds = self._attempt.spec.watchdog.start_timeout_seconds
         left = max(0.0, self._began + seconds - time.monotonic())
@@ -164,8 +171,8 @@ class Launcher:
             for task in tasks:
                 task.cancel()
         if tasks[0] in done:
-            tasks[0].result()
-            return None
+            said: Ending | None = tasks[0].result()
+            return said
         if done:
             return Ending(Outcome.PREEMPTED, f"stopped as asked while {doing}", 143)
         waited = f"still {doing} after watchdog.startTimeoutSeconds ({seconds} s)"

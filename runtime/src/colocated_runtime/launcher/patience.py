@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 import structlog
@@ -11,32 +12,32 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 
-async def within(seconds: float, work: Callable[[], T], otherwise: T) -> T:
-    """What `work()` returns, in a thread of its own; `otherwise` where it raises OSError or takes longer.
+def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """What `work()` returns or raises, in a thread of its own.
 
     A thread that hangs keeps neither the event loop nor the interpreter's exit waiting.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T) -> None:
-        if not done.done():
-            done.set_result(result)
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # who waits may give up, the thread cannot
 
     def run() -> None:
-        result = otherwise
         try:
-            result = work()
-        except OSError as error:
-            log.warning("storage", reason=str(error))
-        finally:
-            # The loop is closed where nobody waits any more.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result)
+            done.set_result(work())
+        except Exception as error:
+            done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
+    return asyncio.wrap_future(done)
+
+
+async def within(seconds: float, work: Callable[[], T], otherwise: T) -> T:
+    """What `work()` returns, in a thread of its own; `otherwise` where it fails or takes longer."""
     try:
-        return await asyncio.wait_for(asyncio.shield(done), seconds)
+        return await asyncio.wait_for(in_thread(work), seconds)
     except TimeoutError:
         log.warning("storage", reason=f"no answer within {seconds:.0f} s")
-        return otherwise
+    except OSError as error:
+        log.warning("storage", reason=str(error))
+    except Exception:  # a mistake of ours in what is tried beside the job's own work
+        log.exception("storage")
+    return otherwise

@@ -90,11 +90,12 @@ class Supervisor:
 
     async def run(self) -> Facts:
         """Start the ranks and return once all are gone. Raise OSError where their logs cannot be written."""
-        logs.drop_old(self._log_dir.parent, self._attempt.attempt)
+        await within(STORAGE_SECONDS, lambda: logs.drop_old(self._log_dir.parent, self._attempt.attempt), None)
         own = self._ranks
         names = {ranks.rank_log(rank): f"[rank {rank}] " if len(own) > 1 else "" for rank in own}
         copier = logs.Copier(logs.Tail(self._log_dir, names, sys.stdout.buffer), TICK_SECONDS)
-        told_before = logs.size(self._log_dir / ranks.torchrun_log(self._node))
+        torchrun = self._log_dir / ranks.torchrun_log(self._node)
+        told_before = await within(STORAGE_SECONDS, lambda: logs.size(torchrun), 0)
         process = ranks.start(self._attempt, self._node, self._paths.state, self._log_dir)
         log.info("ranks started", ranks=f"{own.start}-{own.stop - 1}", logs=str(self._log_dir))
         copier.start()
