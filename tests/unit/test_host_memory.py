@@ -17,7 +17,7 @@ def test_version_2(tmp_path: Path) -> None:
         memory__stat=f"anon 1\ninactive_file {GIB}\n", memory__events="low 0\noom 2\noom_kill 1\n",
         memory__peak=f"{7 * GIB // 2}\n",
     )  # fmt: skip
-    assert read(tmp_path) == HostMemory(used=2 * GIB, limit=4 * GIB, peak=7 * GIB // 2, oom_kills=1)
+    assert read(tmp_path) == HostMemory(used=2 * GIB, limit=4 * GIB, peak=7 * GIB // 2, oom_kills=1, limit_failures=2)
 
 
 def test_version_2_without_limit(tmp_path: Path) -> None:
@@ -44,6 +44,12 @@ def test_version_1_without_limit(tmp_path: Path) -> None:
     memory = read(tmp_path)
     assert memory
     assert memory.limit is None
+
+
+def test_counts_since_a_start() -> None:
+    before = HostMemory(used=1, limit=None, peak=None, oom_kills=2, limit_failures=3)
+    after = HostMemory(used=5, limit=None, peak=7, oom_kills=3, limit_failures=3)
+    assert after.since(before) == HostMemory(used=5, limit=None, peak=7, oom_kills=1, limit_failures=0)
 
 
 def test_no_cgroup(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The container's own memory, as its cgroup (version 1 or 2) counts it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -19,11 +19,20 @@ class HostMemory:
     peak: int | None
     """The most ever charged, page cache included; None where the kernel does not keep it."""
     oom_kills: int
+    limit_failures: int | None = None
+    """How often the kernel found no more to give below the container's own limit; None where it does not count that."""
 
     @property
     def share(self) -> float:
         """Use as a share of the limit; 0 without one."""
         return self.used / self.limit if self.limit else 0.0
+
+    def since(self, before: "HostMemory") -> "HostMemory":
+        """With what was counted after `before` alone."""
+        failures = None
+        if self.limit_failures is not None:
+            failures = self.limit_failures - (before.limit_failures or 0)
+        return replace(self, oom_kills=self.oom_kills - before.oom_kills, limit_failures=failures)
 
 
 def read(root: Path = CGROUP) -> HostMemory | None:
@@ -45,11 +54,13 @@ def _read(directory: Path, usage: str, limit: str, peak: str, events: str, inact
     used = int((directory / usage).read_text())
     most = (directory / limit).read_text().strip()
     cache = _fields((directory / "memory.stat").read_text()).get(inactive, 0)
+    happened = _fields((directory / events).read_text())
     return HostMemory(
         used=max(0, used - cache),
         limit=None if most == "max" or int(most) >= UNLIMITED else int(most),
         peak=int((directory / peak).read_text()) if (directory / peak).exists() else None,
-        oom_kills=_fields((directory / events).read_text()).get("oom_kill", 0),
+        oom_kills=happened.get("oom_kill", 0),
+        limit_failures=happened.get("oom"),
     )
 
 

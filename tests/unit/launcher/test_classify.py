@@ -61,6 +61,10 @@ def rank(number: int = 0, outcome: Outcome | None = None, message: str = "", at:
         (Facts(1, [rank(0, Outcome.CRASH, "closed"), rank(1)], 1, -9, oom_kills=1, memory_limit=8 * 2**30,
                memory_peak=3 * 2**30),
          Outcome.PREEMPTED, "the node's memory ran out, not the pod's: it had used 3.0 of its 8.0 GiB"),
+        (Facts(1, [rank()], 0, -9, oom_kills=1, memory_limit=8 * 2**30, memory_peak=8 * 2**30, limit_failures=0),
+         Outcome.PREEMPTED, "the node's memory ran out, not the pod's"),  # page cache had filled it
+        (Facts(1, [rank()], 0, -9, oom_kills=1, memory_limit=8 * 2**30, memory_peak=3 * 2**30, limit_failures=2),
+         Outcome.HOST_OUT_OF_MEMORY, "limit of 8.0 GiB"),
         (Facts(1, [rank()], 0, -9, oom_kills=1, memory_peak=3 * 2**30), Outcome.PREEMPTED,
          "the node's memory ran out, not the pod's: it has no limit"),
         (Facts(1, [rank()], 0, -9), Outcome.CRASH, "rank 0 was killed by SIGKILL"),

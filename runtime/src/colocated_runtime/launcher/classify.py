@@ -50,7 +50,9 @@ class Facts:
     oom_kills: int = 0
     memory_limit: int | None = None
     memory_peak: int | None = None
-    """The most that the container has used; None if not known."""
+    """The most that the container has used, page cache included; None if not known."""
+    limit_failures: int | None = None
+    """How often the kernel found no more below that limit; None if not known."""
     own_worker: bool = True
     state_volume: str = ""
     """What is wrong with the pod's state volume: the ranks could not tell there how they ended."""
@@ -119,7 +121,7 @@ def _died_silently(facts: Facts) -> bool:
 def _killed_for_memory(facts: Facts) -> Ending:
     """At the pod's own limit; or because the whole node's memory ran out, which is not the job's fault."""
     limit, peak = facts.memory_limit, facts.memory_peak
-    if limit and (peak is None or peak >= LIMIT_REACHED * limit):
+    if limit and _limit_was_reached(facts, limit):
         outcome = Outcome.HOST_OUT_OF_MEMORY
         message = (
             f"the kernel killed a process of the pod at its memory limit of {limit / 2**30:.1f} GiB: raise"
@@ -129,6 +131,13 @@ def _killed_for_memory(facts: Facts) -> Ending:
         outcome = Outcome.PREEMPTED
         message = f"the kernel killed a process of the pod: {node_memory_ran_out(limit, peak)}"
     return Ending(outcome, message, 137, facts.failed_rank)
+
+
+def _limit_was_reached(facts: Facts, limit: int) -> bool:
+    """By the kernel's own count; where it keeps none, by the peak, which page cache alone may bring near the limit."""
+    if facts.limit_failures is not None:
+        return facts.limit_failures > 0
+    return facts.memory_peak is None or facts.memory_peak >= LIMIT_REACHED * limit
 
 
 def _preempted(facts: Facts, words: list[RankState]) -> Ending:

@@ -73,8 +73,7 @@ class Supervisor:
         self._log_dir = self._paths.logs(attempt.attempt)
         self._pressure = watch.PressureLog()
         self._gauge = host_memory.Gauge(attempt.spec.memory.host_pressure)
-        before = host_memory.read()
-        self._oom_kills_before = before.oom_kills if before else 0
+        self._host_before = host_memory.read()
         watchdog = attempt.spec.watchdog
         self._watchdog = watch.Watchdog(
             start_seconds=watchdog.start_timeout_seconds,
@@ -214,6 +213,8 @@ class Supervisor:
 
     async def _facts(self, exit_code: int, told_before: int) -> Facts:
         host = host_memory.read()
+        if host and self._host_before:
+            host = host.since(self._host_before)
         torchrun = self._log_dir / ranks.torchrun_log(self._node)
         told = await within(STORAGE_SECONDS, lambda: logs.end_of(torchrun, 20_000, told_before), "")
         failed, code = classify.failed_rank(told)
@@ -232,9 +233,10 @@ class Supervisor:
             stacks=self._stacks,
             stopping=self._stop.asked.is_set(),
             overran=self._overran,
-            oom_kills=host.oom_kills - self._oom_kills_before if host else 0,
+            oom_kills=host.oom_kills if host else 0,
             memory_limit=host.limit if host else None,
             memory_peak=host.peak if host else None,
+            limit_failures=host.limit_failures if host else None,
             state_volume=self._report.message,
             own_worker=self._own_worker,
         )
