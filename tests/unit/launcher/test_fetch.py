@@ -1,18 +1,22 @@
 """Downloads from a small hub on loopback that is not always well."""
 
 import asyncio
+import errno
 import json
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 from aiohttp import web
 
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report
+from colocated_runtime.launcher import fetch
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = {"config.json": b"{}", "model.safetensors": b"weights", "pytorch_model.bin": b"the same weights"}
@@ -132,6 +136,44 @@ async def test_sigterm_ends_a_download(hub: Hub, launch, make_attempt) -> None:
     final = await ended(running)
     assert running.process.returncode == 143
     assert (final.outcome, final.message) == (Outcome.PREEMPTED, "stopped as asked while downloading")
+
+
+async def test_a_hub_that_is_down_does_not_keep_a_restart_waiting(hub: Hub, launch, make_attempt) -> None:
+    await ended(launch(attempt=job(make_attempt)))
+    hub.bad = [(503, "300")] * 20
+    began = time.monotonic()
+    running = launch(attempt=job(make_attempt, number=2))
+    await ended(running)
+    found = json.loads((running.directory / "state-0" / "sources.json").read_text())
+    assert "model.safetensors" in os.listdir(found["model hf://org/tiny"])
+    assert time.monotonic() - began < 60
+
+
+async def test_half_a_model_in_the_cache_is_none(hub: Hub, launch, make_attempt) -> None:
+    running = launch(attempt=job(make_attempt))
+    await ended(running)
+    for path in running.storage.rglob("model.safetensors"):
+        path.unlink()
+    hub.bad = [(503, "200")] * 20
+    again = launch(attempt=job(make_attempt, number=2))
+    await asyncio.to_thread(again.wait_for, lambda report: "next try in 200 s" in report.message)
+    again.stop()
+    await ended(again)
+
+
+@pytest.mark.parametrize(
+    ("error", "transient"),
+    [
+        (httpx.ConnectError("refused"), True),
+        (httpx.RemoteProtocolError("half a file"), True),
+        (RuntimeError("Data processing error: File reconstruction error"), True),
+        (OSError(errno.ENOSPC, "No space left"), False),
+        (KeyError("a mistake of ours"), False),
+        (TypeError("a mistake of ours"), False),
+    ],
+)
+def test_what_is_tried_again(error: Exception, transient: bool) -> None:
+    assert fetch.is_transient(error) is transient
 
 
 async def test_offline_takes_what_is_in_the_cache(hub: Hub, launch, make_attempt, monkeypatch) -> None:

@@ -8,12 +8,16 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+import httpx
 import structlog
 from huggingface_hub import HfApi, is_offline_mode, snapshot_download
 from huggingface_hub.errors import (
     HfHubHTTPError,
+    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RevisionNotFoundError,
 )
@@ -58,16 +62,27 @@ def fetch(source: HubSource, cache: Path | None, tell: Callable[[str], None]) ->
 def _download(source: HubSource, cache: Path | None) -> str:
     # The user's own token or none: never one that lies in some home directory.
     token = os.environ.get("HF_TOKEN") or False
-    ignored = None
-    if source.kind == "model" and is_offline_mode():
-        ignored = OTHER_FORMATS  # else a cache that we have filled counts as incomplete
-    elif source.kind == "model":
+    download = partial(
+        snapshot_download, source.repo, repo_type=source.kind, revision=source.revision, cache_dir=cache, token=token
+    )
+    if source.kind == "dataset":
+        return download()
+    if is_offline_mode():
+        return _cached(download)
+    try:
         files = HfApi(token=token).list_repo_files(source.repo, revision=source.revision)
-        ignored = OTHER_FORMATS if any(name.endswith(".safetensors") for name in files) else None
-    return snapshot_download(
-        source.repo, repo_type=source.kind, revision=source.revision, cache_dir=cache, token=token,
-        ignore_patterns=ignored,
-    )  # fmt: skip
+    except Exception as error:
+        if is_transient(error):  # what an earlier attempt has downloaded does as well
+            with suppress(LocalEntryNotFoundError):
+                return _cached(partial(download, local_files_only=True))
+        raise
+    return download(ignore_patterns=OTHER_FORMATS if any(name.endswith(".safetensors") for name in files) else None)
+
+
+def _cached(download: Callable[..., str]) -> str:
+    """A model that lies complete in the cache, as we fill it; else LocalEntryNotFoundError."""
+    path = download(ignore_patterns=OTHER_FORMATS)
+    return path if any(Path(path).glob("*.safetensors")) else download()
 
 
 def is_transient(error: BaseException) -> bool:
@@ -78,7 +93,8 @@ def is_transient(error: BaseException) -> bool:
             return status >= 500 or status in PATIENCE_STATUS
         if isinstance(link, OfflineModeIsEnabled | ValueError) or _is_local(link):
             return False
-    return True
+    # RuntimeError is all that the hub's own transfer library says of a broken connection.
+    return isinstance(_chain(error)[-1], httpx.HTTPError | OSError | RuntimeError)
 
 
 def _is_local(error: BaseException) -> bool:
