@@ -259,7 +259,10 @@ def test_a_job_without_a_claim_has_none(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"runtime.image": None}, "spec.runtime.image: not said; give the operator's by --image"),
-        ({"runtime.image": "i", "runtime.podTemplate": {"metadata": {"labels": [1]}}}, "podTemplate"),
+        (
+            {"runtime.image": "i", "runtime.podTemplate": {"metadata": {"labels": [1]}}},
+            "podTemplate.metadata.labels: [1]",
+        ),
         ({"runtime.image": "i", "trainer.num_generations": 7}, "trainer.num_generations: 7"),
         (GPU | {"runtime.image": "i", "device.memory": "2Gi"}, "nothing would be created: "),
         (GPU | HEADS | {"runtime.image": "i"}, "spec.parallelism.tensorParallel: 4 does not divide"),

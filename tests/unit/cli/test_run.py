@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from colocated_operator.cli.document import Document
+from colocated_operator.cli.run import notes
+from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.report import RankState
 
 STUB = Path(__file__).parent.parent / "launcher" / "stub_worker.py"
@@ -50,6 +53,14 @@ def test_a_mistake_is_exit_code_2_and_no_traceback(tmp_path: Path, spec: dict[st
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "job-run").exists()
+
+
+def test_what_has_no_effect_here_is_said() -> None:
+    spec = {"suspend": True, "activeDeadlineSeconds": 60, "restart": {"maxRestarts": 3}, "runtime": {"image": "x"}}
+    assert notes(Document("job", "default", JobSpec.model_validate(spec))) == [
+        "for clusters only, and without effect here: suspend, activeDeadlineSeconds",
+        "runtime.image is not used here; the job runs in this Python environment",
+    ]
 
 
 @pytest.mark.torch

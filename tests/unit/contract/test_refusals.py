@@ -311,8 +311,32 @@ def test_requests_within_limits_and_templates_of_other_forms() -> None:
         said(resources__limits={"cpu": 1}, runtime__podTemplate=template(requests={"cpu": 2}, limits={"cpu": None}))
         == []
     )
-    for odd in ({"spec": None}, {"spec": {"containers": [3]}}, template(requests=[1]), template(requests={"cpu": "x"})):
+    for odd in ({"spec": None}, template(requests={"cpu": "x"})):
         assert said(resources__limits={"cpu": 1}, runtime__podTemplate=odd) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ({"spec": [1]}, "spec: [1] is no map of fields; write it as a pod template has it"),
+        ({"metadata": {"labels": ["a"]}}, "metadata.labels: ['a'] is no map of fields"),
+        ({"spec": {"containers": "x"}}, "spec.containers: 'x' is no list; write its items with a dash each"),
+        ({"spec": {"containers": [3]}}, "spec.containers[0]: 3 is no map of fields"),
+        ({"spec": {"containers": [{"name": "a", "env": {"A": "b"}}]}}, "spec.containers[0].env: {'A': 'b'} is no list"),
+        ({"spec": {"affinity": {"nodeAffinity": "none"}}}, "spec.affinity.nodeAffinity: 'none' is no map of fields"),
+        ({"spec": {"terminationGracePeriodSeconds": "soon"}}, "'soon' is no whole number; write e.g. 600"),
+        ({"spec": {"terminationGracePeriodSeconds": True}}, "True is no whole number; write e.g. 600"),
+    ],
+)
+def test_what_is_no_pod_template(template: dict[str, Any], message: str) -> None:
+    (found,) = said(runtime__podTemplate=template)
+    assert found.startswith("runtime.podTemplate.")
+    assert message in found
+
+
+def test_a_pod_template_of_the_right_form() -> None:
+    form = {"spec": {"containers": [{"name": "worker", "env": None}], "nodeSelector": {"a": "b"}, "hostname": 7}}
+    assert said(runtime__podTemplate=form) == []
 
 
 def test_rocm_needs_an_own_image() -> None:

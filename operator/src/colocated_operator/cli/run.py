@@ -14,6 +14,7 @@ from colocated_operator.cli import local, view
 from colocated_operator.cli.display import Display
 from colocated_operator.cli.document import Document, Mistakes, read, told
 from colocated_operator.cli.model import refuse
+from colocated_runtime.contract.job import JobSpec, Resources, Restart
 from colocated_runtime.contract.report import Report
 
 POLL_SECONDS = 0.5
@@ -44,7 +45,7 @@ def run(
             return
         started = local.prepare(document, directory)
     console.print(f"{document.name}, attempt {started.attempt.attempt}, in {started.directory}", highlight=False)
-    for note in _notes(document):
+    for note in notes(document):
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     raise typer.Exit(_follow(started, console))
 
@@ -65,14 +66,30 @@ def _refuse(file: Path, document: Document) -> None:
             raise Mistakes(wrong)
 
 
-def _notes(document: Document) -> list[str]:
+def notes(document: Document) -> list[str]:
     """What the job says and a run on this machine does not do."""
     notes = []
-    if document.spec.runtime.env_from:
+    spec = document.spec
+    set_ones = [name for name, is_set in _of_clusters(spec).items() if is_set]
+    if set_ones:
+        notes.append(f"for clusters only, and without effect here: {', '.join(set_ones)}")
+    if spec.runtime.env_from:
         notes.append("runtime.envFrom is not read here; the variables of this shell are used")
-    if document.spec.runtime.image:
+    if spec.runtime.image:
         notes.append("runtime.image is not used here; the job runs in this Python environment")
     return notes
+
+
+def _of_clusters(spec: JobSpec) -> dict[str, bool]:
+    """Fields by which a cluster places, delays, ends or repeats a job, and whether the job says them."""
+    return {
+        "suspend": spec.suspend,
+        "activeDeadlineSeconds": spec.active_deadline_seconds is not None,
+        "ttlSecondsAfterFinished": spec.ttl_seconds_after_finished is not None,
+        "restart": spec.restart != Restart(),
+        "resources": spec.resources != Resources(),
+        "runtime.podTemplate": bool(spec.runtime.pod_template),
+    }
 
 
 def _follow(started: local.LocalRun, console: Console) -> int:

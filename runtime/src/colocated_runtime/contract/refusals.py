@@ -6,7 +6,7 @@ All that `rules` says in CEL, for jobs that no API server has seen, and what CEL
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from colocated_runtime.contract import devices, pod_resources, template, trainer, uris
+from colocated_runtime.contract import devices, pod_resources, pod_template, template, trainer, uris
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward, Runtime
 from colocated_runtime.contract.names import ENV_MASTER_PORT
@@ -104,6 +104,7 @@ def _pods(spec: JobSpec) -> Iterator[str]:
             " a job on CPUs"
         )
     yield from _memory(spec)
+    yield from pod_template.refusals(spec.runtime.pod_template)
     yield from pod_resources.refusals(spec)
     if spec.ranks_per_node % spec.parallelism.tensor_parallel:
         yield (
