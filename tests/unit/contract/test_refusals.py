@@ -140,7 +140,7 @@ def test_another_image_may_know_other_options() -> None:
         ("lr_scheduler_type", "reduce_lr_on_plateau", "use e.g. cosine"),
         ("logging_steps", 0, "at least 1"),
         ("num_train_epochs", 0, "trains nothing"),
-        ("sync_ref_model", True, "set beta"),
+        ("sync_ref_model", True, "leave it out"),
         ("vllm_importance_sampling_clip_min", 4.0, "is not below vllm_importance_sampling_clip_max 3.0"),
         ("loss_type", "vespo", "token_truncate or token_mask"),
     ],
@@ -181,9 +181,11 @@ def test_variables_that_would_shard_the_model_past_the_spec(name: str, words: st
     assert said(model=None, dataset=None, rewards=None, runtime=own_program) == []
 
 
-def test_sync_of_the_reference_model_is_not_possible_with_lora() -> None:
-    (message,) = said(trainer__sync_ref_model=True, trainer__beta=0.1, lora={})
-    assert "lora" in message
+def test_dropout_of_an_adapter_needs_dropout() -> None:
+    (message,) = said(lora={"lora_dropout": 0.1})
+    assert message.startswith("lora.lora_dropout: 0.1 would have no effect, since dropout is off; set trainer.disable_")
+    assert said(lora={"lora_dropout": 0.1}, trainer__disable_dropout=False) == []
+    assert said(lora={"lora_dropout": 0}) == []
 
 
 def test_too_few_prompts_for_one_rollout() -> None:

@@ -1,7 +1,6 @@
 """Reference and reward models are planned on the device for their passes alone, and in host memory else."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.unit.planner.jobs import SHORT, job, plan
@@ -81,13 +80,8 @@ def test_two_models_on_the_host_of_several_ranks() -> None:
     assert sizes(two)["referenceModel"] == 2 * sizes(one)["referenceModel"]
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"trainer": {**BETA, "sync_ref_model": True}}, {"trainer": BETA, "parallelism": {"sharding": "zero3"}}],
-    ids=["updated every few steps", "shared out over the ranks"],
-)
-def test_a_reference_model_that_stays(fields: dict[str, Any]) -> None:
-    found = candidate(job(**fields))
+def test_a_reference_model_that_stays() -> None:
+    found = candidate(job(trainer=BETA, parallelism={"sharding": "zero3"}))
     for phase, use in found.uses.items():
         assert "referenceWeights" in names(found.device_items(phase))
         assert "referenceModel" not in names(use.host)

@@ -12,12 +12,21 @@ from tests.unit.contract.bad_jobs import GOOD, changed
 
 from colocated_runtime.contract import names
 from colocated_runtime.contract.attempt import Attempt
-from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.job import JobSpec, Lora
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.contract.report import RankState
 from colocated_runtime.worker import checks
 from colocated_runtime.worker.errors import UserError
+
+
+def test_adapters_on_tied_embeddings() -> None:
+    for name in ("embed_tokens", "lm_head", "model.embed_tokens"):
+        with pytest.raises(UserError, match=f"^lora.target_modules: {name} shares its weights"):
+            checks.adapters(Lora.model_validate({"target_modules": ["q_proj", name]}), tied=True)
+        checks.adapters(Lora.model_validate({"target_modules": ["q_proj", name]}), tied=False)
+    checks.adapters(Lora(), tied=True)
+    checks.adapters(None, tied=True)
 
 
 def rank_state(directory: Path, spec: dict[str, Any]) -> RankState:

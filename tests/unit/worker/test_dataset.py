@@ -33,6 +33,23 @@ def test_a_column_becomes_a_chat_and_the_others_stay(tmp_path: Path) -> None:
     assert (row["question"], row["answer"]) == ("1 + 1?", "2")
 
 
+def test_columns_by_the_names_of_what_rewards_are_given(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompts": "a", "completions": "x", "answer": "1"}\n')
+    with pytest.raises(UserError, match=r"^dataset.source: .* has a column 'completions', a name under which rewards"):
+        load(tmp_path, promptColumn="prompts")
+    (tmp_path / "rows.jsonl").write_text('{"prompts": "a", "answer": "1"}\n')
+    found = load(tmp_path, promptColumn="prompts", conversational=False)
+    assert sorted(found.column_names) == ["answer", "prompt"]
+    with pytest.raises(UserError, match="has a column 'prompts'"):
+        load(tmp_path, promptTemplate="{answer}?", conversational=False)
+
+
+def test_a_lone_column_of_prompts(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompts": "a"}\n{"prompts": "b"}\n')
+    found = load(tmp_path, promptColumn="prompts", conversational=False)
+    assert (found.column_names, found["prompt"][1]) == (["prompt"], "b")
+
+
 def test_prompts_alone_are_enough(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     found = load(tmp_path, conversational=False)

@@ -184,10 +184,17 @@ def _schedule(values: Options) -> Iterator[str]:
 
 
 def _reference(spec: JobSpec, values: Options) -> Iterator[str]:
-    if values["sync_ref_model"] and not values["beta"]:
-        yield "trainer.sync_ref_model: true, but with beta 0 there is no reference model; set beta, or leave it out"
-    if values["sync_ref_model"] and spec.lora:
-        yield "trainer.sync_ref_model: true is not possible with lora; leave one of them out"
+    if values["sync_ref_model"]:
+        yield (
+            "trainer.sync_ref_model: true is not supported: checkpoints do not hold the reference that it moves, so a"
+            " restart would go on with another one; leave it out"
+        )
+    if spec.lora and spec.lora.lora_dropout and spec.trainer.get("disable_dropout", True):
+        yield (
+            f"lora.lora_dropout: {spec.lora.lora_dropout} would have no effect, since dropout is off; set"
+            " trainer.disable_dropout to false, and the policy that is trained differs from the one that samples; or"
+            " leave it out"
+        )
     shape = spec.model.shape if spec.model else None
     if values["router_aux_loss_coef"] and shape and not shape.num_experts:
         yield (

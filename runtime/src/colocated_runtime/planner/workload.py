@@ -105,8 +105,6 @@ class Workload:
     lora: Lora | None
     reference: bool
     """Whether a second copy of the model holds the reference policy."""
-    updates_reference: bool
-    """Whether TRL mixes the policy into it every few steps."""
     reward_shapes: tuple[Shape, ...]
     unknown_rewards: tuple[str, ...]
     """Sources of reward models whose size nobody knows."""
@@ -138,9 +136,8 @@ class Workload:
 
     @property
     def reference_leaves(self) -> bool:
-        """Whether the reference model is on the device for its passes alone: where a rank has all of it, unchanged."""
-        whole = self.sharding == "none" and not self.updates_reference
-        return self.reference and self.features.guests and whole
+        """Whether the reference model is on the device for its passes alone: where a rank has all of it."""
+        return self.reference and self.features.guests and self.sharding == "none"
 
     @property
     def shares_weights(self) -> bool:
@@ -176,7 +173,6 @@ def workload(
         num_iterations=values.get("num_iterations") or 1,
         lora=spec.lora,
         reference=reference,
-        updates_reference=bool(values.get("sync_ref_model")),
         reward_shapes=tuple(found for found in scorers.values() if found),
         unknown_rewards=tuple(source for source, found in scorers.items() if not found),
         optimizer=OPTIMIZERS.get(str(values.get("optim") or "adamw_torch_fused"), ADAMW),

@@ -4,9 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from colocated_runtime.contract.batches import Batches
-from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.job import JobSpec, Lora
 from colocated_runtime.contract.refusals import SHARDING_VARIABLES, WAYS_OUT, refusals, sharding_variables
 from colocated_runtime.worker.errors import UserError
+
+EMBEDDINGS = ("embed_tokens", "lm_head", "wte")
+"""Names of a language model's first and last layer."""
 
 
 def refuse(spec: JobSpec) -> None:
@@ -73,6 +76,16 @@ def engine_length(longest: int, completion: int, wanted: int | None, limit: int)
             f" that is {needed}, over {name} = {available}. {way_out}" + (f", or a larger {name}" if wanted else "")
         )
     return wanted or needed
+
+
+def adapters(lora: Lora | None, *, tied: bool) -> None:
+    """Raise UserError where an adapter on one of two tied layers would train one policy and sample from another."""
+    found = [name for name in lora.target_modules if name.endswith(EMBEDDINGS)] if lora and tied else []
+    if found:
+        raise UserError(
+            f"lora.target_modules: {', '.join(found)} shares its weights with the model's other end, which the adapter"
+            " does not reach; leave it out"
+        )
 
 
 def prompt_count(prompts: int, args: Any) -> None:

@@ -12,6 +12,8 @@ from colocated_runtime.worker.sources import Sources
 from colocated_runtime.worker.text_file import text_flaw
 
 FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
+REWARD_ARGUMENTS = ("prompts", "completions", "trainer_state", "log_extra", "log_metric", "environments")
+"""What TRL gives a reward function besides the columns."""
 
 
 def load_prompts(spec: DatasetSpec, sources: Sources, field: str, *, limit: int | None = None) -> datasets.Dataset:
@@ -25,11 +27,25 @@ def load_prompts(spec: DatasetSpec, sources: Sources, field: str, *, limit: int 
         prompts = [_prompt(spec, row, index, field) for index, row in enumerate(rows)]
     except UnicodeDecodeError as error:  # rows are decoded only now
         raise _unreadable(spec, sources, field, error) from error
-    if rows.column_names == ["prompt"]:  # without its only column a dataset has no rows
+    rows = _without_clashes(rows, spec, field)
+    if rows.column_names in (["prompt"], []):  # without its only column a dataset has no rows
         return datasets.Dataset.from_dict({"prompt": prompts})
     if "prompt" in rows.column_names:
         rows = rows.remove_columns("prompt")
     return rows.add_column("prompt", prompts)
+
+
+def _without_clashes(rows: datasets.Dataset, spec: DatasetSpec, field: str) -> datasets.Dataset:
+    """`rows` whose columns TRL can hand to the rewards beside what it gives them itself."""
+    taken = [name for name in rows.column_names if name in REWARD_ARGUMENTS]
+    ours = [name for name in taken if name == spec.prompt_column and not spec.prompt_template]
+    others = [name for name in taken if name not in ours]
+    if others:
+        raise UserError(
+            f"{field}.source: {spec.source} has a column {others[0]!r}, a name under which rewards get something else;"
+            " rename the column in the data"
+        )
+    return rows.remove_columns(ours)
 
 
 def _read(spec: DatasetSpec, sources: Sources, field: str) -> datasets.Dataset:

@@ -28,7 +28,8 @@ class Evaluator:
             rewards = self._rewards()
         return summarize(rewards, step)
 
-    def _rewards(self) -> list[float]:
+    def _rewards(self) -> list[float | None]:
+        """Of each prompt; None where no reward has a word on it."""
         accelerator = self.trainer.accelerator
         mine = share(len(self.rows), accelerator.process_index, accelerator.num_processes)
         inputs = [self.rows[index] for index in mine]
@@ -45,7 +46,9 @@ class Evaluator:
         self.trainer._pending_metrics.clear()
         self.trainer._pending_extra_logs.clear()
         weighted = (scores * self.trainer.reward_weights.to(scores.device)).nansum(dim=1)
-        return in_order(weighted.tolist(), len(self.rows), accelerator.num_processes)
+        silent = scores.isnan().all(dim=1).tolist()
+        found = [None if none else value for none, value in zip(silent, weighted.tolist(), strict=True)]
+        return in_order(found, len(self.rows), accelerator.num_processes)
 
 
 def share(count: int, rank: int, ranks: int) -> list[int]:
@@ -54,7 +57,7 @@ def share(count: int, rank: int, ranks: int) -> list[int]:
     return [min(index, count - 1) for index in range(rank * each, (rank + 1) * each)]
 
 
-def in_order(gathered: Sequence[float], count: int, ranks: int) -> list[float]:
+def in_order(gathered: Sequence[float | None], count: int, ranks: int) -> list[float | None]:
     """The values of all rows, without those that `share` filled up with."""
     each = math.ceil(count / ranks)
     return [
@@ -62,8 +65,11 @@ def in_order(gathered: Sequence[float], count: int, ranks: int) -> list[float]:
     ]
 
 
-def summarize(rewards: Sequence[float], step: int) -> Evaluation:
-    """Mean with its 95 % confidence interval, by the normal approximation."""
+def summarize(found: Sequence[float | None], step: int) -> Evaluation:
+    """Mean with its 95 % confidence interval, by the normal approximation, of the prompts that got a reward."""
+    rewards = [reward for reward in found if reward is not None]
+    if not rewards:
+        raise RewardError("rewards: none of them has a reward for any held-out prompt; all returned None")
     if not all(math.isfinite(reward) for reward in rewards):
         raise RewardError("rewards: a held-out prompt's reward is infinite; a mean and a status can hold only numbers")
     count = len(rewards)

@@ -28,7 +28,7 @@ from colocated_runtime.contract.report import (
 )
 from colocated_runtime.files import replace_text
 from colocated_runtime.planner.settings import EngineSettings, StepSettings, engine_settings, step_settings
-from colocated_runtime.worker import callbacks, checks, config, ranks
+from colocated_runtime.worker import callbacks, checks, config, model_files, ranks
 from colocated_runtime.worker.checkpoints import MODEL, CheckpointStore
 from colocated_runtime.worker.dataset import load_prompts
 from colocated_runtime.worker.engine import Engine, Sampling
@@ -62,7 +62,9 @@ class Job:
         self.state = state
         assert self.spec.model is not None
         self.sources = Sources(paths.sources_file)
-        self.model_path = self.sources.local("model", self.spec.model.source, "model.source", self.spec.model.revision)
+        source = self.spec.model.source
+        self.model_path = self.sources.local("model", source, "model.source", self.spec.model.revision)
+        model_files.refuse_incomplete(self.model_path, "model.source", source)
         self.directory = paths.storage / attempt.directory
         self.logs = self.directory / names.log_directory(attempt.attempt)
         rank = state.state.rank
@@ -138,11 +140,9 @@ class Job:
         if self.eval_rows is not None:
             held_out = list(self.eval_rows["prompt"])
             lengths += checks.prompt_lengths(self.tokenizer, "evaluation.dataset", held_out, options)
-        limit = (
-            AutoConfig.from_pretrained(self.model_path, trust_remote_code=args.trust_remote_code)
-            .get_text_config()
-            .max_position_embeddings
-        )
+        found = AutoConfig.from_pretrained(self.model_path, trust_remote_code=args.trust_remote_code).get_text_config()
+        checks.adapters(self.spec.lora, tied=bool(getattr(found, "tie_word_embeddings", False)))
+        limit = found.max_position_embeddings
         settings = engine_settings(self.spec, self.plan)
         length = checks.engine_length(max(lengths), args.max_completion_length, settings.max_model_len, limit)
         longest = max(lengths) + args.max_completion_length

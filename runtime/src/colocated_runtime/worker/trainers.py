@@ -119,9 +119,8 @@ class Colocated(Step):
         return Guest(self.ref_model, self.accelerator.device, "reference model", self._phases.handover)
 
     def _reference_moves(self) -> bool:
-        """Not where ranks share its parameters out, nor where TRL updates it step by step."""
-        whole = self.accelerator.distributed_type in WHOLE
-        return self.ref_model is not None and whole and not self.args.sync_ref_model
+        """Not where ranks share its parameters out."""
+        return self.ref_model is not None and self.accelerator.distributed_type in WHOLE
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         """The reference model comes to the device for its pass."""

@@ -37,9 +37,11 @@ def _build(
     if reward.function:
         directory = rewards_dir / reward.config_map if reward.config_map else None
         return function.load(reward.function, directory, f"{field}.function")
+    from colocated_runtime.worker.model_files import refuse_incomplete
     from colocated_runtime.worker.rewards import model  # the only one that needs torch
 
     assert reward.model is not None
     assert spec.model is not None
     path = sources.local("model", reward.model, f"{field}.model")
+    refuse_incomplete(path, f"{field}.model", reward.model)
     return model.RewardModel(path, f"{field}.model", dtype=spec.model.dtype, device=device, handover=handover)

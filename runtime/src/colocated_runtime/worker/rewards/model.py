@@ -1,5 +1,6 @@
 """A reward model beside the policy: one copy a rank, on the device only while it scores."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from colocated_runtime.planner.phases import REWARD_ROWS
-from colocated_runtime.worker.errors import UserError
+from colocated_runtime.worker.errors import RewardError, UserError
 from colocated_runtime.worker.guest import Guest
 from colocated_runtime.worker.phases import Handover
 from colocated_runtime.worker.rewards.builtin import text_of
@@ -19,6 +20,7 @@ class RewardModel:
 
     def __init__(self, path: Path, field: str, *, dtype: str, device: str, handover: Handover) -> None:
         self.__name__ = path.name
+        self._field = field
         self._device = device
         self._tokenizer = AutoTokenizer.from_pretrained(path, padding_side="right", truncation_side="left")
         self._model, loading = AutoModelForSequenceClassification.from_pretrained(
@@ -38,11 +40,17 @@ class RewardModel:
 
     @torch.no_grad()
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **_columns: Any) -> list[float]:
-        """One score a completion."""
+        """One score a completion. Raise RewardError where one is no number."""
         texts = [self._text(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
         pieces = [texts[start : start + REWARD_ROWS] for start in range(0, len(texts), REWARD_ROWS)]
         with self._guest.here():
-            return [score for piece in pieces for score in self._score(piece)]
+            scores = [score for piece in pieces for score in self._score(piece)]
+        if not all(math.isfinite(score) for score in scores):
+            raise RewardError(
+                f"{self._field}: the model scored a completion as {next(s for s in scores if not math.isfinite(s))};"
+                " model.dtype bfloat16 or float32 may hold what float16 does not"
+            )
+        return scores
 
     def _score(self, texts: list[str]) -> list[float]:
         batch = self._tokenizer(
