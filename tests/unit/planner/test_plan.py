@@ -103,6 +103,12 @@ def test_optimizer_states_on_the_host_are_on_the_device_for_the_update_alone() -
     assert host == items(resident, Phase.TRAIN)["optimizerStates"]
 
 
+def test_a_merged_model_leaves_the_device_before_it_is_written() -> None:
+    whole, adapter = (host(plan(job(**fields)), Phase.CHECKPOINT) for fields in ({}, {"lora": {"r": 8}}))
+    assert "mergedModel" not in whole
+    assert adapter["mergedModel"] == adapter["savedModel"] == whole["savedModel"] == 2 * QWEN2_5_7B.parameters
+
+
 def test_a_refusal_proposes_to_offload() -> None:
     tight = job(device={"product": "NVIDIA-A100-SXM4-80GB", "memory": "64Gi"}, memory={"offload": "none"})
     made = plan(tight, Lengths(512, 2048))

@@ -60,6 +60,13 @@ def loading(job: Workload, held: States) -> list[Item]:
 
 
 def saving(job: Workload, held: States) -> list[Item]:
-    """While a checkpoint is written: one file of the model at a time, by rank 0."""
-    size = min(LARGEST_SHARD, held.trainable * job.dtype_bytes)
-    return [Item("savedModel", size, lambda: "one file, put together in memory")]
+    """While a checkpoint or the final model is written: one file at a time, by rank 0; merged, the model leaves first.
+
+    worker/export.py.
+    """
+    trained, whole = held.trainable * job.dtype_bytes, job.shape.parameters * job.dtype_bytes
+    size = min(LARGEST_SHARD, whole if job.lora else trained)
+    found = [Item("savedModel", size, lambda: "one file, put together in memory")]
+    if job.lora:
+        found.append(Item("mergedModel", whole, lambda: "the final model, adapter merged"))
+    return found
