@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from tests.unit.contract.bad_jobs import BAD_JOBS, GOOD, BadJob, changed
 
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.names import OPERATORS_VARIABLES
 from colocated_runtime.contract.options import CONFIGS, GONE, options
 from colocated_runtime.contract.refusals import clash, refusals
 from colocated_runtime.contract.trainer import OPTIMIZER_PACKAGES
@@ -327,6 +328,7 @@ def test_requests_within_limits_and_templates_of_other_forms() -> None:
         ({"spec": {"containers": [{"name": "a", "env": {"A": "b"}}]}}, "spec.containers[0].env: {'A': 'b'} is no list"),
         ({"spec": {"affinity": {"nodeAffinity": "none"}}}, "spec.affinity.nodeAffinity: 'none' is no map of fields"),
         ({"spec": {"terminationGracePeriodSeconds": "soon"}}, "'soon' is no whole number; write e.g. 600"),
+        ({"spec": {"restartPolicy": "OnFailure"}}, "spec.restartPolicy: 'OnFailure', but attempts are counted by the"),
         ({"spec": {"terminationGracePeriodSeconds": True}}, "True is no whole number; write e.g. 600"),
     ],
 )
@@ -334,6 +336,12 @@ def test_what_is_no_pod_template(template: dict[str, Any], message: str) -> None
     (found,) = said(runtime__podTemplate=template)
     assert found.startswith("runtime.podTemplate.")
     assert message in found
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS_VARIABLES))
+def test_the_operators_own_variables(name: str) -> None:
+    (message,) = said(runtime__env=[{"name": name, "value": "-1"}])
+    assert message == f"runtime.env[0]: {name} is the operator's own; leave it out"
 
 
 def test_a_pod_template_of_the_right_form() -> None:

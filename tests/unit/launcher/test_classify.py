@@ -76,6 +76,8 @@ def rank(number: int = 0, outcome: Outcome | None = None, message: str = "", at:
          Outcome.TRANSIENT, "rank 0 ended with exit code 1: torch.distributed.DistStoreError: Timed out"),
         (Facts(1, torchrun_log=TRACEBACK + "torch.distributed.DistNetworkError: EADDRINUSE"),
          Outcome.TRANSIENT, "torchrun ended with exit code 1"),
+        (Facts(1, [rank()], 0, 1, "what it said\n" + "=" * 60 + "\n"), Outcome.CRASH,
+         "rank 0 ended with exit code 1: what it said"),
         (Facts(1, torchrun_log="No module named torch"), Outcome.CRASH, "torchrun ended with exit code 1"),
         (Facts(0, [rank()]), Outcome.CRASH, "without saying that it is done"),
         (Facts(0, own_worker=False), Outcome.COMPLETE, "exit code 0"),

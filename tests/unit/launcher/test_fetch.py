@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 from aiohttp import web
+from huggingface_hub.errors import HfHubHTTPError
 
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Report
@@ -168,12 +169,20 @@ async def test_half_a_model_in_the_cache_is_none(hub: Hub, launch, make_attempt)
         (httpx.RemoteProtocolError("half a file"), True),
         (RuntimeError("Data processing error: File reconstruction error"), True),
         (OSError(errno.ENOSPC, "No space left"), False),
+        (json.JSONDecodeError("a proxy's page", "<html>", 0), True),
         (KeyError("a mistake of ours"), False),
         (TypeError("a mistake of ours"), False),
     ],
 )
 def test_what_is_tried_again(error: Exception, transient: bool) -> None:
     assert fetch.is_transient(error) is transient
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("17", 17.0), ("²", 0.0), ("9" * 400, 0.0), ("Thu, 1 Jan", 0.0)])
+def test_the_patience_that_a_hub_asks_for(header: str, seconds: float) -> None:
+    request = httpx.Request("GET", "http://hub")
+    answer = httpx.Response(429, headers={"Retry-After": header.encode()}, request=request)
+    assert fetch.retry_after(HfHubHTTPError("busy", response=answer)) == seconds
 
 
 async def test_offline_takes_what_is_in_the_cache(hub: Hub, launch, make_attempt, monkeypatch) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -60,6 +61,19 @@ def test_the_newest_are_kept(store: CheckpointStore) -> None:
     for step in (2, 10, 9):
         save(store, step)
     assert [saved.step for saved in store.scan()[0]] == [9, 10]
+
+
+def test_copies_by_other_names_are_neither_taken_nor_deleted(store: CheckpointStore) -> None:
+    copies = [store.checkpoints / name for name in ("checkpoint-9-backup", "checkpoint-backup-9", "checkpoint-99")]
+    first = save(store, 9)
+    for copy in copies:
+        shutil.copytree(first, copy)
+    for step in (10, 11, 12):
+        save(store, step)
+    complete, torn = store.scan()
+    assert [saved.path.name for saved in complete] == ["checkpoint-11", "checkpoint-12"]
+    assert torn == ["checkpoint-99: its manifest is of step 9"]
+    assert all((copy / "weights").exists() for copy in copies)
 
 
 def test_the_same_step_again_replaces(store: CheckpointStore) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.phase import Phase
+from colocated_runtime.worker import errors
 from colocated_runtime.worker.errors import RewardError, UserError, WeightsStale, classify, storage, words
 from colocated_runtime.worker.phases import Phases, no_device
 from colocated_runtime.worker.state import StateFile
@@ -86,3 +87,37 @@ def test_a_volume_that_fails_is_told_from_whatever_followed(tmp_path: Path) -> N
     for error in (gone, followed):
         assert storage(error, tmp_path).startswith("checkpoint.storage: a directory of the job is gone: ")
     assert storage(FileNotFoundError(2, "No such file or directory", "/rewards/data.json"), tmp_path) == ""
+
+
+def caught(function) -> BaseException:
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_of_a_reward_that_raised_only_the_users_part_is_shown() -> None:
+    def reward() -> None:
+        raise KeyError("boom")
+
+    def ours() -> None:
+        try:
+            reward()
+        except KeyError as error:
+            raise RewardError("r:f raised") from error
+
+    shown = errors.trace_of_cause(caught(ours))
+    assert "in reward" in shown
+    assert "RewardError" not in shown
+    assert errors.trace_of_cause(RewardError("returned text")) == errors.trace_of_cause(UserError("a field")) == ""
+
+
+def test_what_is_shown_has_an_end() -> None:
+    def reward() -> None:
+        raise ValueError("x" * 10_000_000 + "\ny" * 1_000_000)
+
+    error = caught(reward)
+    assert len(errors.trace(error)) < 100_000
+    assert errors.trace(error).startswith("Traceback")
+    assert len(errors.words(error, Outcome.CRASH)) < 10_000

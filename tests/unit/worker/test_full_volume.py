@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_failed_write_is_recognised(tmp_path: Path, save: Callable[[Path], None]
 
     with pytest.raises(Exception) as caught, small_files():  # noqa: PT011
         save(tmp_path / "file")
-    assert isinstance(write_failure(caught.value), OSError)
+    assert isinstance(write_failure(caught.value, tmp_path), OSError)
 
 
 def test_a_directory_that_is_gone_or_read_only_is_recognised(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_a_directory_that_is_gone_or_read_only_is_recognised(tmp_path: Path) -> 
     for path in (tmp_path / "gone/file", Path("/proc/version")):
         with pytest.raises(Exception) as caught:  # noqa: PT011
             save_with_torch(path)
-        assert isinstance(write_failure(caught.value), OSError)
+        assert isinstance(write_failure(caught.value, tmp_path), OSError)
 
 
 def test_other_errors_are_not(tmp_path: Path) -> None:
@@ -65,5 +66,16 @@ def test_other_errors_are_not(tmp_path: Path) -> None:
 
     from colocated_runtime.worker.trainers import write_failure
 
-    assert write_failure(RuntimeError("NCCL error: unhandled system error")) is None
-    assert write_failure(torch.OutOfMemoryError("CUDA out of memory")) is None
+    assert write_failure(RuntimeError("NCCL error: unhandled system error"), tmp_path) is None
+    assert write_failure(torch.OutOfMemoryError("CUDA out of memory"), tmp_path) is None
+
+
+def test_a_full_volume_is_called_so(tmp_path: Path, monkeypatch) -> None:
+    from colocated_runtime.worker import trainers
+
+    error = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 369280 vs 369168\n")
+    assert str(trainers.write_failure(error, tmp_path)).startswith("[enforce fail")
+    monkeypatch.setattr(trainers.shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    assert str(trainers.write_failure(error, tmp_path)).startswith(
+        "checkpoint.storage: the volume is full, 4096 bytes are left: [enforce fail"
+    )

@@ -127,6 +127,8 @@ def closing_words(report: Report, logs: str) -> list[str]:
         report.checkpoints[-1].uri if report.checkpoints else "",
         report.model_uri,
     )
+    if report.checkpoint_error:
+        lines.append(f"  not saved   {report.checkpoint_error}")
     return [*lines, f"  logs        {logs}"]
 
 

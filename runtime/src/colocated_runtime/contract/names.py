@@ -58,6 +58,11 @@ ENV_GRACE_SECONDS = "COLOCATED_GRACE_SECONDS"
 """How long the ranks may take to save and leave after SIGTERM."""
 ENV_REPORT_HOST = "COLOCATED_REPORT_HOST"
 """Address on which the launcher serves its report; all of the pod's unless set."""
+OPERATORS_VARIABLES = frozenset({
+    ENV_ATTEMPT_FILE, ENV_STATE_DIR, ENV_STORAGE_DIR, ENV_REWARDS_DIR, ENV_NODE_INDEX, ENV_TERMINATION_LOG,
+    ENV_GRACE_SECONDS, ENV_REPORT_HOST,
+})  # fmt: skip
+"""Which a job does not set."""
 
 
 def job_key(name: str, uid: str) -> str:

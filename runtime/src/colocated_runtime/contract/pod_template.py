@@ -24,9 +24,10 @@ FORM = {
         "topologySpreadConstraints": ITEMS,
         "affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": ITEMS}]}}},
         "terminationGracePeriodSeconds": 600,
+        "restartPolicy": "Never",
     },
 }
-"""Maps of fields, lists of items, numbers; what is not named may be anything."""
+"""Maps of fields, lists of items, numbers, texts that must be so; what is not named may be anything."""
 
 
 def refusals(template: Any, form: Any = FORM, field: str = "runtime.podTemplate") -> Iterator[str]:
@@ -45,5 +46,8 @@ def refusals(template: Any, form: Any = FORM, field: str = "runtime.podTemplate"
             return
         for index, item in enumerate(template):
             yield from refusals(item, form[0], f"{field}[{index}]")
+    elif isinstance(form, str):
+        if template != form:
+            yield f"{field}: {template!r}, but attempts are counted by the operator; leave it out"
     elif not isinstance(template, int) or isinstance(template, bool) or template < 0:
         yield f"{field}: {template!r} is no whole number; write e.g. {form}"

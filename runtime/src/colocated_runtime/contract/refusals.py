@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from colocated_runtime.contract import devices, pod_resources, pod_template, template, trainer, uris
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward, Runtime
-from colocated_runtime.contract.names import ENV_MASTER_PORT
+from colocated_runtime.contract.names import ENV_MASTER_PORT, OPERATORS_VARIABLES
 from colocated_runtime.contract.pod_resources import MOST_BYTES
 from colocated_runtime.contract.rules import IMAGE, RESOURCE_NAME
 from colocated_runtime.contract.sources import named_sources
@@ -126,6 +126,8 @@ def _runtime(runtime: Runtime) -> Iterator[str]:
     for index, variable in enumerate(runtime.env):
         if (variable.value is None) == (variable.value_from is None):
             yield f"runtime.env[{index}]: {variable.name}: give exactly one of value and valueFrom"
+        if variable.name in OPERATORS_VARIABLES:
+            yield f"runtime.env[{index}]: {variable.name} is the operator's own; leave it out"
         if variable.name == ENV_MASTER_PORT and variable.value is not None:
             try:
                 port(variable.value)

@@ -160,12 +160,17 @@ def _by_traces(facts: Facts) -> Ending:
     message = f"{where} {_death(code)}"
     if outcome is Outcome.DEVICE_OUT_OF_MEMORY:
         message += f", the device's memory ran out in phase {_last_phase(facts)}"
-    if facts.failed_log or trace:
-        message += f": {(trace or facts.failed_log).splitlines()[-1][:500]}"
+    if said := _last_words(trace or facts.failed_log):
+        message += f": {said}"
     if facts.state_volume:
         message += f"; {facts.state_volume}"
     lost = outcome in DOUBTFUL and _lost_peer(facts.failed_log[-LAST_LINES:])
     return Ending(outcome, message, shell_code(code), facts.failed_rank, trace, secondary=lost)
+
+
+def _last_words(text: str) -> str:
+    """The last line that says something: torchrun draws rulers."""
+    return next((line[:500] for line in reversed(text.splitlines()) if re.search(r"\w", line)), "")
 
 
 def _last_phase(facts: Facts) -> Phase:

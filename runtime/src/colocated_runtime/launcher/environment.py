@@ -61,7 +61,7 @@ class Environment:
         if names.ENV_MASTER_PORT in env:
             _read(env, names.ENV_MASTER_PORT, port, "")
         node = _read(env, names.ENV_NODE_INDEX, int, "0")
-        if node >= len(attempt.hosts):
+        if not 0 <= node < len(attempt.hosts):
             raise ValueError(f"{names.ENV_NODE_INDEX}={node}, but the attempt has {len(attempt.hosts)} hosts")
         return cls(
             paths=Paths(

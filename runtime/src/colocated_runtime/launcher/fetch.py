@@ -6,6 +6,7 @@ A process of its own, so that the launcher can end it at any time and its memory
 import errno
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,7 @@ from pathlib import Path
 import httpx
 import structlog
 from huggingface_hub import HfApi, is_offline_mode, snapshot_download
+from huggingface_hub.constants import ENDPOINT
 from huggingface_hub.errors import (
     HfHubHTTPError,
     LocalEntryNotFoundError,
@@ -91,6 +93,8 @@ def is_transient(error: BaseException) -> bool:
         if isinstance(link, HfHubHTTPError):
             status = link.response.status_code
             return status >= 500 or status in PATIENCE_STATUS
+        if isinstance(link, json.JSONDecodeError):
+            return True  # the page of a proxy that stands before the hub
         if isinstance(link, OfflineModeIsEnabled | ValueError) or _is_local(link):
             return False
     # RuntimeError is all that the hub's own transfer library says of a broken connection.
@@ -109,7 +113,7 @@ def retry_after(error: BaseException) -> float:
     for link in _chain(error):
         if isinstance(link, HfHubHTTPError):
             value = link.response.headers.get("Retry-After", "")
-            return float(value) if value.isdigit() else 0.0
+            return float(value) if re.fullmatch("[0-9]{1,9}", value) else 0.0
     return 0.0
 
 
@@ -129,7 +133,9 @@ def explain(error: BaseException, source: HubSource) -> FetchState:
             " and give a token from a Secret by runtime.env or runtime.envFrom"
         )
     elif is_transient(error):
-        return FetchState(outcome=Outcome.TRANSIENT, message=f"{where} could not be downloaded: {_line(error)}")
+        return FetchState(
+            outcome=Outcome.TRANSIENT, message=f"{where} could not be downloaded from {ENDPOINT}: {_line(error)}"
+        )
     elif any(_is_local(link) for link in chain):
         text = f"{where} could not be stored: {_line(error)}; give checkpoint.storage more room"
     elif any(isinstance(link, ValueError) for link in chain):

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from contextlib import suppress
 
 from colocated_runtime.contract.attempt import Attempt
@@ -35,7 +34,7 @@ def main() -> int:
         job = Job(attempt, paths, state)
         outcome = job.run()
     except Exception as error:
-        traceback.print_exc()
+        sys.stderr.write(f"{errors.trace(error)}\n")
         volume = errors.storage(error, paths.storage / attempt.directory)
         # Another attempt may find the volume well again.
         outcome = Outcome.TRANSIENT if volume else errors.classify(error, state.state.progress.step)
@@ -44,8 +43,7 @@ def main() -> int:
             phase=errors.phase_of(error) or state.state.phase,
             message=volume or errors.words(error, outcome),
             checkpoint_error=volume or state.state.checkpoint_error,
-            # A mistake in the spec is told in words; where our own code stands says nothing about it.
-            traceback="" if isinstance(error, errors.UserError) else traceback.format_exc()[-8000:],
+            traceback=errors.trace_of_cause(error)[-8000:],
         )
         return 1
     state.update(outcome=outcome, message=_closing_words(outcome, state.state.progress))
@@ -56,7 +54,8 @@ def main() -> int:
 
 def _closing_words(outcome: Outcome, progress: Progress) -> str:
     verb = "trained" if outcome is Outcome.COMPLETE else "stopped as asked after"
-    return f"{verb} {progress.step} of {progress.total_steps} steps"
+    of = f" of {progress.total_steps}" if progress.total_steps else ""  # not known before training begins
+    return f"{verb} {progress.step}{of} steps"
 
 
 if __name__ == "__main__":

@@ -128,11 +128,15 @@ class CheckpointStore:
         """
         complete, torn = [], []
         for path in _named(self.checkpoints, PREFIX):
-            reason = defect(path)
-            if reason:
+            step = path.name.removeprefix(PREFIX)
+            if not step.isdecimal():
+                continue  # somebody's copy: neither taken nor deleted
+            if reason := defect(path):
                 torn.append(f"{path.name}: {reason}")
+            elif (saved := _saved(path)).step == int(step):
+                complete.append(saved)
             else:
-                complete.append(_saved(path))
+                torn.append(f"{path.name}: its manifest is of step {saved.step}")
         return sorted(complete, key=lambda saved: saved.step), sorted(torn)
 
     def newest(self) -> tuple[Saved | None, list[str]]:

@@ -1,5 +1,6 @@
 """What can go wrong in a rank, and which outcome it is."""
 
+import traceback
 from pathlib import Path
 
 from colocated_runtime.contract.outcome import DEVICE_FULL, Outcome
@@ -14,6 +15,8 @@ NO_ROOM_FOR_ENGINE = (
 """ValueErrors of vLLM where its share of the device does not suffice."""
 NOT_ALONE = "Error in memory profiling"
 """vLLM's words where another process gave device memory back while the engine measured it."""
+LINES, LINE = 200, 4000
+"""Of a traceback that is shown, and characters of each."""
 PHASE = "colocated_phase"
 """Attribute of an exception."""
 NETWORK = (
@@ -98,10 +101,27 @@ def _device_is_full(error: BaseException) -> bool:
 
 def words(error: BaseException, outcome: Outcome) -> str:
     """What the report says of `error`: of a full device also the phase in which it was full."""
-    said = str(error) or type(error).__name__
+    said = str(error)[:LINE] or type(error).__name__
     if outcome is not Outcome.DEVICE_OUT_OF_MEMORY:
         return said
     return f"the device's memory ran out in phase {phase_of(error) or Phase.START}: {said}"
+
+
+def trace(error: BaseException) -> str:
+    """The traceback, whatever the length of what a user's code says."""
+    lines = "".join(traceback.format_exception(error)).splitlines()
+    if len(lines) > LINES:
+        lines = [*lines[: LINES // 2], "[...]", *lines[-LINES // 2 :]]
+    return "\n".join(line[:LINE] for line in lines)
+
+
+def trace_of_cause(error: BaseException) -> str:
+    """What a report shows of it: nothing for a mistake told in words, of a reward only the user's own part."""
+    if isinstance(error, UserError):
+        return ""
+    if isinstance(error, RewardError):
+        return trace(error.__cause__) if error.__cause__ else ""
+    return trace(error)
 
 
 def mark(error: BaseException, phase: Phase) -> None:

@@ -1,5 +1,6 @@
 """TRL's GRPO and RLOO trainers with our engine, training step, phases and checkpoints; their mathematics is TRL's."""
 
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -43,6 +44,9 @@ TORCH_CANNOT_WRITE = ("PytorchStreamWriter", "unexpected pos", "Parent directory
 torch.serialization.register_package(
     0, lambda storage: None, lambda storage, device: storage if device.startswith("cpu:") else None
 )
+
+FULL = 1 << 20
+"""Bytes: a volume that has less left could not be written."""
 
 Saver = Callable[[int, OSError | None, float], None]
 """Called on every rank after a save: the step, the error of a rank that could not write, and how many seconds it took.
@@ -185,7 +189,7 @@ class Colocated(Step):
                 super()._save_checkpoint(model, trial)  # type: ignore[misc]
                 self._save_extra(self._store.incoming / f"checkpoint-{step}")
             except (OSError, SafetensorError, RuntimeError) as error:
-                failure = write_failure(error)
+                failure = write_failure(error, self._store.directory)
                 if failure is None:
                     raise
             finally:
@@ -288,15 +292,19 @@ def recut(parts: list[dict[str, Any]] | None, pieces: int) -> list[dict[str, Any
     return split_tensor_dict(whole, pieces)
 
 
-def write_failure(error: Exception) -> OSError | None:
-    """`error` as the failed write that it stands for; None if it is something else.
+def write_failure(error: Exception, directory: Path) -> OSError | None:
+    """`error` as the failed write below `directory` that it stands for; None if it is something else.
 
     On a full volume safetensors raises an exception of its own, and torch.save a RuntimeError of its archive writer.
     """
     if isinstance(error, OSError):
         return error
     writer = isinstance(error, SafetensorError) or any(words in str(error) for words in TORCH_CANNOT_WRITE)
-    return OSError(str(error).strip().splitlines()[0]) if writer else None
+    if not writer:
+        return None
+    words = str(error).strip().splitlines()[0]
+    free = shutil.disk_usage(directory).free
+    return OSError(f"checkpoint.storage: the volume is full, {free} bytes are left: {words}" if free < FULL else words)
 
 
 class ColocatedGRPOTrainer(Colocated, GRPOTrainer):

@@ -2,12 +2,16 @@
 
 import asyncio
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.worker.errors import RewardError, UserError
+from colocated_runtime.worker.rewards import build_rewards
 from colocated_runtime.worker.rewards.function import load
+from colocated_runtime.worker.sources import Sources
 
 
 @pytest.fixture
@@ -102,6 +106,34 @@ def test_what_is_no_list_of_numbers_is_named(mounted: Path, kind: str, returned:
     score = load(f"{module}:score", mounted, "rewards[0].function")
     with pytest.raises(RewardError, match=rf"^rewards\[0\].function: {module}:score {words}"):
         asyncio.run(score(completions=["x", "y"])) if kind == "async def" else score(completions=["x", "y"])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return [10 ** 400 for _ in completions]", "returned 1000"),
+        ("return [10 ** 5000 for _ in completions]", "returned a value of type int for completion 0"),
+        ("yield 1.0\n    raise KeyError('boom')", "raised KeyError: 'boom'"),
+        ("raise ValueError('x' * 10_000_000)", "raised ValueError: xxx"),
+    ],
+)
+def test_what_it_says_is_short_and_under_its_name(mounted: Path, body: str, words: str) -> None:
+    module = f"odd_{abs(hash(body))}"
+    write(mounted, module, f"def score(completions, **_):\n    {body}")
+    with pytest.raises(RewardError) as caught:
+        load(f"{module}:score", mounted, "rewards[0].function")(completions=["x"])
+    assert str(caught.value).startswith(f"rewards[0].function: {module}:score {words}")
+    assert len(str(caught.value)) < 2000
+
+
+def test_rewards_of_one_name_are_told_apart(mounted: Path) -> None:
+    rewards = []
+    for module in ("same_a", "same_b"):
+        write(mounted, module, "def f(completions, **_): return [1 for _ in completions]")
+        rewards.append({"function": f"{module}:f", "configMap": mounted.name})
+    spec = JobSpec.model_validate({"rewards": [*rewards, {"name": "exact_match"}]})
+    made = build_rewards(spec, Sources(mounted / "none"), mounted.parent, "cpu", lambda what: nullcontext())
+    assert [reward.__name__ for reward in made] == ["f[0]", "f[1]", "exact_match"]
 
 
 def test_none_where_it_does_not_apply(mounted: Path) -> None:

@@ -1,5 +1,6 @@
 """Rewards of the spec as callables with TRL's signature: f(prompts, completions, **columns) -> list of floats."""
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,20 @@ def build_rewards(
     spec: JobSpec, sources: Sources, rewards_dir: Path, device: str, handover: Handover
 ) -> list[RewardFunction]:
     """One callable for each of spec.rewards, in order. Raise UserError naming the reward's field."""
-    return [
+    made = [
         _build(reward, f"rewards[{index}]", spec, sources, rewards_dir, device, handover)
         for index, reward in enumerate(spec.rewards)
     ]
+    _tell_apart(made)
+    return made
+
+
+def _tell_apart(rewards: list[RewardFunction]) -> None:
+    """TRL counts a reward's metrics under its name: two of one name would be one."""
+    names = Counter(reward.__name__ for reward in rewards)
+    for index, reward in enumerate(rewards):
+        if names[reward.__name__] > 1 and reward not in builtin.BUILTIN.values():
+            reward.__name__ += f"[{index}]"
 
 
 def _build(

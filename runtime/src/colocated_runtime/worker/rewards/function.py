@@ -11,6 +11,9 @@ from typing import Any
 
 from colocated_runtime.worker.errors import RewardError, UserError
 
+LONGEST = 1000
+"""Characters of what a reward says."""
+
 
 def load(name: str, directory: Path | None, field: str) -> Callable[..., Any]:
     """Import `module:function`, `directory` first. Raise UserError with the import's own reason."""
@@ -46,7 +49,7 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             try:
                 returned = await function(*args, **kwargs)
             except (Exception, SystemExit) as error:
-                raise RewardError(f"{name} raised {type(error).__name__}: {error}") from error
+                raise _raised(name, error) from error
             return _checked(returned, kwargs.get("completions"), name)
 
         return guarded_async
@@ -56,10 +59,14 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         try:
             returned = function(*args, **kwargs)
         except (Exception, SystemExit) as error:
-            raise RewardError(f"{name} raised {type(error).__name__}: {error}") from error
+            raise _raised(name, error) from error
         return _checked(returned, kwargs.get("completions"), name)
 
     return guarded
+
+
+def _raised(name: str, error: BaseException) -> RewardError:
+    return RewardError(f"{name} raised {type(error).__name__}: {str(error)[:LONGEST]}")
 
 
 def _checked(returned: Any, completions: Sequence[Any] | None, name: str) -> list[Any]:
@@ -69,7 +76,10 @@ def _checked(returned: Any, completions: Sequence[Any] | None, name: str) -> lis
     """
     if isinstance(returned, str) or not isinstance(returned, Iterable):
         raise RewardError(f"{name} returned {type(returned).__name__}; return a list, a number a completion")
-    values = list(returned)
+    try:
+        values = list(returned)
+    except (Exception, SystemExit) as error:  # of a generator
+        raise _raised(name, error) from error
     if completions is not None and len(values) != len(completions):
         raise RewardError(f"{name} returned {len(values)} values for {len(completions)} completions; one each")
     for index, value in enumerate(values):
@@ -77,14 +87,21 @@ def _checked(returned: Any, completions: Sequence[Any] | None, name: str) -> lis
             continue
         try:
             finite = not isinstance(value, str) and math.isfinite(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             finite = False
         if not finite:
             raise RewardError(
-                f"{name} returned {value!r} for completion {index}; return a finite number, or None where the"
+                f"{name} returned {_shown(value)} for completion {index}; return a finite number, or None where the"
                 " reward does not apply"
             )
     return values
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:LONGEST]
+    except Exception:  # Python refuses to write out very large numbers; and whatever a user's class does
+        return f"a value of type {type(value).__name__}"
 
 
 def _files(directory: Path) -> list[str]:
