@@ -28,7 +28,7 @@ HEARD_AGAIN_AFTER = timedelta(minutes=1)
 
 def decide(observation: Observation, now: datetime, settings: Settings) -> Decision:
     """The pass. A job that is being deleted is left alone: owner references delete what belongs to it."""
-    status = known_status(observation)
+    status = known_status(observation, now)
     if observation.job.deleting:
         return Decision(status)
     child = observation.child(status.attempt)
