@@ -6,7 +6,7 @@ Values only. The functions here read the API server's dicts and keep the fields 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from colocated_runtime.contract import names
@@ -18,6 +18,8 @@ STARTING = (None, "ContainerCreating", "PodInitializing")
 DIGITS = re.compile(r"[0-9]{1,18}")
 MOST = 10**9 - 1
 """Attempts and restarts that a status can hold."""
+LONGEST_GAP = timedelta(seconds=15)
+"""Between two asks of a pod: what is longer is the operator's own absence, and no silence of the pod's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,21 @@ class Pulled:
     error: str = ""
     since: datetime | None = None
     """Of an error: when the launcher was first not reached."""
+    tried: datetime | None = None
+    """Of an error: the last ask."""
+    in_vain: timedelta = timedelta(0)
+    """How long this operator itself has asked without any answer; its own absence is left out."""
+    reached: int = 0
+    """Asks in that time which came as far as the pod: the network is there, and the launcher silent."""
+
+    def unreadable(self, error: str, now: datetime) -> "Pulled":
+        """After an answer that is no report: whoever gives it is not silent."""
+        return Pulled(self.report, error, self.since or now)
+
+    def unanswered(self, error: str, now: datetime, *, reached: bool) -> "Pulled":
+        """After one more ask without an answer."""
+        gap = min(max(now - self.tried, timedelta(0)), LONGEST_GAP) if self.tried else timedelta(0)
+        return Pulled(self.report, error, self.since or now, now, self.in_vain + gap, self.reached + reached)
 
 
 @dataclass(frozen=True, slots=True)
