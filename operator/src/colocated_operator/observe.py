@@ -6,7 +6,7 @@ Values only. The functions here read the API server's dicts and keep the fields 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from colocated_runtime.contract import names
@@ -16,6 +16,10 @@ from colocated_runtime.contract.values import quantity_bytes
 STARTING = (None, "ContainerCreating", "PodInitializing")
 """What the kubelet says of a container that nothing is known to hold up."""
 DIGITS = re.compile(r"[0-9]{1,18}")
+MOST = 10**9 - 1
+"""Attempts and restarts that a status can hold."""
+LONGEST_GAP = timedelta(seconds=15)
+"""Between two asks of a pod: what is longer is the operator's own absence, and no silence of the pod's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,21 @@ class Pulled:
     error: str = ""
     since: datetime | None = None
     """Of an error: when the launcher was first not reached."""
+    tried: datetime | None = None
+    """Of an error: the last ask."""
+    in_vain: timedelta = timedelta(0)
+    """How long this operator itself has asked without any answer; its own absence is left out."""
+    reached: int = 0
+    """Asks in that time which came as far as the pod: the network is there, and the launcher silent."""
+
+    def unreadable(self, error: str, now: datetime) -> "Pulled":
+        """After an answer that is no report: whoever gives it is not silent."""
+        return Pulled(self.report, error, self.since or now)
+
+    def unanswered(self, error: str, now: datetime, *, reached: bool) -> "Pulled":
+        """After one more ask without an answer."""
+        gap = min(max(now - self.tried, timedelta(0)), LONGEST_GAP) if self.tried else timedelta(0)
+        return Pulled(self.report, error, self.since or now, now, self.in_vain + gap, self.reached + reached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +250,8 @@ def child_job(body: Mapping[str, Any], *, gone: bool = False) -> ChildJob:
         uid=meta["uid"],
         owner=controller(body, names.KIND),
         version=version(body),
-        attempt=_number(meta["labels"].get(names.LABEL_ATTEMPT)),
-        restart_count=_number(annotations.get(names.ANNOTATION_RESTARTS)),
+        attempt=_ordinal(meta["labels"].get(names.LABEL_ATTEMPT)),
+        restart_count=_ordinal(annotations.get(names.ANNOTATION_RESTARTS)),
         created=moment(meta["creationTimestamp"]),
         completions=_number((body.get("spec") or {}).get("completions")),
         deleting="deletionTimestamp" in meta,
@@ -248,7 +267,7 @@ def trace(body: Mapping[str, Any]) -> Trace:
     """The trace of the attempt whose ConfigMap this is."""
     meta = body["metadata"]
     restarts = (meta.get("annotations") or {}).get(names.ANNOTATION_RESTARTS)
-    return Trace(_number((meta.get("labels") or {}).get(names.LABEL_ATTEMPT)), _number(restarts))
+    return Trace(_ordinal((meta.get("labels") or {}).get(names.LABEL_ATTEMPT)), _ordinal(restarts))
 
 
 def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:
@@ -274,7 +293,7 @@ def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:
         uid=meta["uid"],
         job_uid=controller(body, "Job"),
         version=version(body),
-        attempt=_number(meta["labels"].get(names.LABEL_ATTEMPT)),
+        attempt=_ordinal(meta["labels"].get(names.LABEL_ATTEMPT)),
         index=_number((meta.get("annotations") or {}).get("batch.kubernetes.io/job-completion-index")),
         phase=status.get("phase", "Pending"),
         reason=status.get("reason", ""),
@@ -353,3 +372,8 @@ def moment(text: str) -> datetime:
 def _number(text: Any) -> int:
     """A number of the API server, or 0: labels and annotations can be anyone's."""
     return int(text) if DIGITS.fullmatch(str(text or "")) else 0
+
+
+def _ordinal(text: Any) -> int:
+    """The number of an attempt or of restarts, as a status can hold it."""
+    return min(_number(text), MOST)

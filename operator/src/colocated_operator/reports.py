@@ -1,6 +1,7 @@
 """Pulls the launchers' reports. What a pod answers is not trusted: limits on time, size and redirects."""
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
@@ -11,7 +12,8 @@ from colocated_operator.observe import ChildPod, Pulled
 from colocated_runtime.contract import names
 from colocated_runtime.contract.report import REPORT_LIMIT, Report
 
-TIMEOUT = aiohttp.ClientTimeout(total=3.0)
+TIMEOUT = aiohttp.ClientTimeout(total=3.0, sock_connect=2.0)
+"""Connecting has less, so that the network's silence can be told from the launcher's."""
 AT_ONCE = 64
 
 
@@ -39,9 +41,11 @@ class Reports:
         try:
             async with self._slots:
                 report = _own(Report.model_validate_json(await self._get(pod.ip)), pod, job_uid)
-        except (aiohttp.ClientError, ValueError, OSError) as error:  # a timeout is an OSError
-            since = before.since if before and before.since else self._clock()
-            return Pulled(before.report if before else None, _words(error), since)
+        except ValueError as error:
+            return (before or Pulled(None)).unreadable(_words(error), self._clock())
+        except (aiohttp.ClientError, OSError) as error:  # a timeout is an OSError
+            known = before or Pulled(None)
+            return known.unanswered(_words(error), self._clock(), reached=_came_to_pod(error))
         return Pulled(report)
 
     async def _get(self, ip: str) -> bytes:
@@ -64,9 +68,18 @@ def _own(report: Report, pod: ChildPod, job_uid: str) -> Report:
     return report
 
 
+def _came_to_pod(error: Exception) -> bool:
+    """Whether the pod's own kernel took or refused the connection: only the launcher is missing."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.errno == errno.ECONNREFUSED
+    return isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ConnectionTimeoutError)
+
+
 def _words(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return "the report does not parse"
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return "no connection within 2 s"
     if isinstance(error, TimeoutError):
         return "no answer within 3 s"
     return str(error)[:200] or type(error).__name__

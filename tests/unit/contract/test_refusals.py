@@ -37,6 +37,24 @@ def test_own_command_needs_no_model() -> None:
     assert said(model=None, dataset=None, rewards=None, runtime__command=["python", "train.py"]) == []
 
 
+def test_names_that_no_object_can_have() -> None:
+    for name in ("A b", "a_b", "-a", "a.", "a..b", "a/b", "Ä"):
+        assert said(checkpoint__storage={"claim": name}) == [
+            f"checkpoint.storage.claim: {name!r} is no name that a PersistentVolumeClaim can have; use that of an"
+            " existing one: lower-case letters, digits, - and ."
+        ]
+        one = {"name": name, "key": "k"}
+        env = [{"name": "A", "valueFrom": {"secretKeyRef": one}}, {"name": "B", "valueFrom": {"configMapKeyRef": one}}]
+        keys = [{"secretRef": {"name": name}}, {"configMapRef": {"name": name}}]
+        told = said(runtime__env=env, runtime__envFrom=keys)
+        assert [line.partition(":")[0] for line in told] == [
+            "runtime.env[0].valueFrom.secretKeyRef.name", "runtime.env[1].valueFrom.configMapKeyRef.name",
+            "runtime.envFrom[0].secretRef.name", "runtime.envFrom[1].configMapRef.name",
+        ]  # fmt: skip
+    for name in ("a", "7", "a.b-c.9"):
+        assert said(checkpoint__storage={"claim": name}) == []
+
+
 def test_unknown_option_is_refused_with_the_name_that_was_meant() -> None:
     assert said(trainer__num_generation=8) == [
         "trainer.num_generation: no option of TRL's GRPOConfig; did you mean num_generations?"

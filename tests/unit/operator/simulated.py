@@ -399,8 +399,7 @@ class Reports:
         body = self.cluster.objects.get(("Pod", pod.name))
         answers = body and runs(body)
         if not answers or pod.uid in self.cluster.lost | self.cluster.silent:
-            since = before.since if before and before.since else self.cluster.now
-            return Pulled(before.report if before else None, "no answer within 3 s", since)
+            return (before or Pulled(None)).unanswered("no answer within 3 s", self.cluster.now, reached=True)
         return Pulled(self.cluster.report(body))
 
 

@@ -231,3 +231,29 @@ def test_job_that_its_queue_suspends_is_queued_and_not_running() -> None:
     life.one_pass()
     assert (life.status["phase"], life.status["attempt"]) == ("Running", 1)
     assert "restarts" not in life.status
+
+
+def test_silence_while_the_operator_could_not_act_gives_up_nobody_and_a_silent_launcher_is_given_up(loop: Loop) -> None:
+    script = Script(loop)
+    cluster = script.cluster
+    cluster.apply(SPEC | {"watchdog": {"stallTimeoutSeconds": 60, "startTimeoutSeconds": 60}})
+    script.one_pass(None)
+    script.start()
+    script.one_pass(None)
+    silent = {pod["metadata"]["uid"] for pod in cluster.of_kind("Pod")}
+    cluster.silent |= silent
+    for _ in range(10):
+        script.one_pass(None)
+    cluster.now += timedelta(days=1)  # the operator's machine slept
+    script.one_pass(None)
+    script.operator.stop()
+    script.operator = Operator(cluster, loop)
+    for _ in range(20):
+        script.one_pass(None)
+    assert cluster.job["status"]["phase"] == "Running"
+    assert "restarts" not in cluster.job["status"]
+    for _ in range(20):
+        script.one_pass(None)
+    (told,) = cluster.job["status"]["restarts"]
+    assert (told["outcome"], told["counted"]) == ("Hung", True)
+    assert not cluster.overlaps

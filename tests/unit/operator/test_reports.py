@@ -3,12 +3,15 @@
 import asyncio
 import gzip
 import json
+import socket
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from tests.unit.operator.cluster import START, UID, pod, report
@@ -91,6 +94,32 @@ async def test_malformed_or_lying_report_is_an_error_and_the_last_good_one_stays
     assert words in answer.error
     assert answer.report == before.report
     assert answer.since == START
+
+
+async def test_answer_that_is_no_report_is_no_silence() -> None:
+    silent = (
+        Pulled(None).unanswered("x", START, reached=True).unanswered("x", START + timedelta(seconds=9), reached=True)
+    )
+    assert (silent.in_vain, silent.reached) == (timedelta(seconds=9), 2)
+    answer = await pulled(says("{"), silent)
+    assert (answer.since, answer.in_vain, answer.reached) == (START, timedelta(0), 0)
+
+
+async def test_launcher_that_is_stopped_is_told_from_a_network_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "TIMEOUT", aiohttp.ClientTimeout(total=0.6, sock_connect=0.3))
+
+    async def ask(ip: str) -> Pulled:
+        client = Reports(lambda: START)
+        try:
+            return (await client.pull([pod(ip=ip)], UID, {}))["pod-1-0"]
+        finally:
+            await client.close()
+
+    assert (await ask(IP)).reached == 1, "nobody listens"
+    with socket.create_server((IP, names.REPORT_PORT), backlog=0):
+        assert (await ask(IP)).reached == 1, "taken by the kernel alone"
+        away = await ask(IP)  # its queue is full
+    assert (away.reached, away.error) == (0, "no connection within 2 s")
 
 
 @pytest.mark.parametrize("status", [204, 301, 302, 404, 500])

@@ -14,6 +14,7 @@ from colocated_operator.decide.running import running
 from colocated_operator.decide.situation import Situation, known_status, parse
 from colocated_operator.observe import Observation
 from colocated_operator.policies.ending import Ending, ending
+from colocated_operator.policies.silence import silence
 from colocated_operator.settings import Settings
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
@@ -28,7 +29,7 @@ HEARD_AGAIN_AFTER = timedelta(minutes=1)
 
 def decide(observation: Observation, now: datetime, settings: Settings) -> Decision:
     """The pass. A job that is being deleted is left alone: owner references delete what belongs to it."""
-    status = known_status(observation)
+    status = known_status(observation, now)
     if observation.job.deleting:
         return Decision(status)
     child = observation.child(status.attempt)
@@ -63,11 +64,10 @@ def _going(s: Situation) -> Decision:
         return suspending(s, child)
     if s.resuming and (child.gone or child.deleting):
         return between_attempts(s, child)
-    if end is None and not s.late:
-        return running(s, child)
-    if end is None:
+    if end is None and s.late:
         end = Ending(Outcome.DEADLINE_EXCEEDED, "")
-    return ended(s, child, end)
+    end = end or silence(s.observation, child, s.spec)
+    return ended(s, child, end) if end else running(s, child)
 
 
 def _outdated(s: Situation) -> tuple[Action, ...]:

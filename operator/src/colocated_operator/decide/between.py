@@ -1,7 +1,7 @@
 """Between attempts: back-off, suspension, and the next attempt."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from colocated_operator.decide.decision import CreateAttempt, Decision, DeleteJob
 from colocated_operator.decide.ended import deadline_exceeded, end_of_job, ended, refused
@@ -38,7 +38,7 @@ def between_attempts(s: Situation, child: ChildJob | None) -> Decision:
             counted_total=s.status.restart_count,
             fruitless=s.status.uncounted_restarts,
         )
-        left = (datetime.fromisoformat(last.time) + timedelta(seconds=wait) - s.now).total_seconds()
+        left = wait - (s.now - datetime.fromisoformat(last.time)).total_seconds()
         if 0 < left <= wait:  # more is left only where the clock was set back
             facts = conditions.reconciling("BackOff", f"attempt {s.attempt + 1} starts {wait} s after the last ended")
             return replace(with_status(s, "Restarting", facts), again_in=left)

@@ -1,7 +1,7 @@
 """At the end of an attempt, and of the job."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from colocated_operator.decide.decision import Action, Decision, DeleteJob, Sweep
@@ -96,7 +96,7 @@ def finished(observation: Observation, status: JobStatus, now: datetime) -> Deci
     ttl = observation.job.spec.get("ttlSecondsAfterFinished")
     if ttl is None or observation.swept or not status.completion_time:
         return Decision(status, running)
-    left = (datetime.fromisoformat(status.completion_time) + timedelta(seconds=ttl) - now).total_seconds()
+    left = ttl - (now - datetime.fromisoformat(status.completion_time)).total_seconds()
     if left > 0:
         return Decision(status, running, again_in=left)
     children = [child for child in observation.children if not (child.gone or child.deleting)]

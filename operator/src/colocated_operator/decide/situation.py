@@ -15,6 +15,7 @@ from colocated_operator.status import conditions
 from colocated_operator.status.accuracy import accuracy_facts
 from colocated_operator.status.conditions import Fact, stamp
 from colocated_operator.status.reported import progress, report_facts, with_reports
+from colocated_operator.status.times import with_possible_times
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.contract.report import Report
@@ -102,10 +103,10 @@ def at_rest(status: JobStatus) -> JobStatus:
     return status.model_copy(update={"activity": "", "progress": progress})
 
 
-def known_status(observation: Observation) -> JobStatus:
+def known_status(observation: Observation, now: datetime) -> JobStatus:
     """The written status, with attempt, restarts and start put right by the Jobs' labels and annotations."""
     try:
-        status = JobStatus.model_validate(observation.job.status)
+        status = with_possible_times(JobStatus.model_validate(observation.job.status), now)
     except ValidationError:
         status = JobStatus()
     children = observation.children

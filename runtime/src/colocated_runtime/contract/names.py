@@ -17,6 +17,9 @@ ANNOTATION_GENERATION = f"{GROUP}/generation"
 """On each Job and ConfigMap: metadata.generation of the ColocatedRLJob from which it was made."""
 QUEUE_LABEL_PREFIX = "kueue.x-k8s.io/"
 
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+OBJECT_NAME = f"{_LABEL}([.]{_LABEL})*"
+"""A name that an object can have (RFC 1123 subdomain); for Python and for CEL. Its length is the field's."""
 NAME_MAX = 40
 """Longest name of a ColocatedRLJob (CEL enforces it), so that every derived name stays a DNS label."""
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from colocated_runtime.contract import devices, pod_resources, pod_template, template, trainer, uris
 from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward, Runtime
-from colocated_runtime.contract.names import ENV_MASTER_PORT, OPERATORS_VARIABLES
+from colocated_runtime.contract.names import ENV_MASTER_PORT, OBJECT_NAME, OPERATORS_VARIABLES
 from colocated_runtime.contract.pod_resources import MOST_BYTES
 from colocated_runtime.contract.rules import IMAGE, RESOURCE_NAME
 from colocated_runtime.contract.sources import named_sources
@@ -113,6 +113,7 @@ def _pods(spec: JobSpec) -> Iterator[str]:
         )
     yield from _runtime(spec.runtime)
     yield from _storage(spec)
+    yield from _names(spec)
 
 
 def _runtime(runtime: Runtime) -> Iterator[str]:
@@ -170,6 +171,36 @@ def _storage(spec: JobSpec) -> Iterator[str]:
             f"checkpoint.storage.volumeClaimTemplate.accessModes: {modes} cannot serve {spec.nodes} nodes; use"
             " [ReadWriteMany]"
         )
+
+
+def _names(spec: JobSpec) -> Iterator[str]:
+    """What no object can be called, and would be waited for without end."""
+    for field, kind, name in _named(spec):
+        if not re.fullmatch(OBJECT_NAME, name):
+            yield (
+                f"{field}: {name!r} is no name that a {kind} can have; use that of an existing one: lower-case letters,"
+                " digits, - and ."
+            )
+
+
+def _named(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
+    """Field, kind and name of the objects that have to exist; claims of sources are part of their URIs."""
+    if spec.checkpoint.storage.claim is not None:
+        yield "checkpoint.storage.claim", "PersistentVolumeClaim", spec.checkpoint.storage.claim
+    for index, reward in enumerate(spec.rewards):
+        if reward.config_map is not None:
+            yield f"rewards[{index}].configMap", "ConfigMap", reward.config_map
+    for index, variable in enumerate(spec.runtime.env):
+        source = variable.value_from or {}
+        if secret := source.get("secretKeyRef"):
+            yield f"runtime.env[{index}].valueFrom.secretKeyRef.name", "Secret", secret["name"]
+        if config_map := source.get("configMapKeyRef"):
+            yield f"runtime.env[{index}].valueFrom.configMapKeyRef.name", "ConfigMap", config_map["name"]
+    for index, keys in enumerate(spec.runtime.env_from):
+        if whole := keys.get("secretRef"):
+            yield f"runtime.envFrom[{index}].secretRef.name", "Secret", whole["name"]
+        if whole := keys.get("configMapRef"):
+            yield f"runtime.envFrom[{index}].configMapRef.name", "ConfigMap", whole["name"]
 
 
 def _sources(spec: JobSpec) -> Iterator[str]:

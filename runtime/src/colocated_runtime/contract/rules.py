@@ -5,9 +5,9 @@
 
 from dataclasses import dataclass
 
-from colocated_runtime.contract.names import NAME_MAX
+from colocated_runtime.contract.names import NAME_MAX, OBJECT_NAME
 from colocated_runtime.contract.options import MINIMUM, OWNED
-from colocated_runtime.contract.uris import CLAIM, REPOSITORY, TASK
+from colocated_runtime.contract.uris import REPOSITORY, TASK
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,21 @@ READ_BY_RULES = (
 )  # fmt: skip
 """Options whose null is dropped (TRL's default holds), so that the pieces above need not ask for it."""
 
-FETCHED = rf"hf://{REPOSITORY}|pvc://{CLAIM}(/.*)?|file:///.+"
+FETCHED = rf"hf://{REPOSITORY}|pvc://{OBJECT_NAME}(/.*)?|file:///.+"
 MODEL_SOURCE = f"^({FETCHED})$"
 DATASET_SOURCE = rf"^({FETCHED}|reasoning-gym://{TASK}(\\?.*)?)$"
 RESOURCE_NAME = "[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 """Of an extended resource: the others are not a device's."""
 IMAGE = "[A-Za-z0-9][A-Za-z0-9_./:@-]*"
+
+
+def object_name(field: str, kind: str) -> Rule:
+    """`field`, where it is there, is a name that an object can have."""
+    return Rule(
+        f"!has(self.{field}) || self.{field}.matches('^{OBJECT_NAME}$')",
+        f"no name that a {kind} can have; use that of an existing one: lower-case letters, digits, - and .",
+        f".{field}",
+    )
 
 
 def exactly_one(*fields: str) -> str:
@@ -111,6 +120,7 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
             "configMap holds the code of a function; set function too, or leave configMap out",
             ".configMap",
         ),
+        object_name("configMap", "ConfigMap"),
         Rule(f"!has(self.model) || self.model.matches('{MODEL_SOURCE}')", MODEL_SOURCE_MESSAGE, ".model"),
     ),
     "Lora": (
@@ -144,6 +154,7 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
             exactly_one("claim", "volumeClaimTemplate", "emptyDir"),
             "give exactly one of claim, volumeClaimTemplate and emptyDir; set the one you do not mean to null",
         ),
+        object_name("claim", "PersistentVolumeClaim"),
     ),
     "EnvVar": (
         Rule(exactly_one("value", "valueFrom"), "give exactly one of value and valueFrom"),

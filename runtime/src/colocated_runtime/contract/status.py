@@ -10,6 +10,9 @@ from colocated_runtime.contract.plan import Plan
 
 Short = Annotated[str, StringConstraints(max_length=253)]
 Long = Annotated[str, StringConstraints(max_length=4096)]
+Count = Annotated[int, Field(ge=0, le=2**62)]
+Ordinal = Annotated[int, Field(ge=0, lt=10**9)]
+"""Of an attempt: no job has more, and its objects' names and labels hold it."""
 
 
 def _is_time(text: str) -> str:
@@ -46,13 +49,13 @@ class Condition(Message):
 class ProgressStatus(Message):
     """How far training is; steps are optimizer steps, resumed ones included."""
 
-    step: int = 0
+    step: Count = 0
     """Steps done."""
-    total_steps: int = 0
+    total_steps: Count = 0
     """Steps to do; 0 until known."""
-    percent: int = 0
+    percent: Count = 0
     """Of all steps."""
-    eta_seconds: int | None = None
+    eta_seconds: Count | None = None
     """Expected time to the last step."""
 
 
@@ -61,9 +64,9 @@ class PhasePeakStatus(Message):
 
     phase: Short
     """Such as Rollout or Train."""
-    device_bytes: int = 0
+    device_bytes: Count = 0
     """Of the most loaded device."""
-    host_bytes: int = 0
+    host_bytes: Count = 0
     """Of the most loaded pod."""
 
 
@@ -74,7 +77,7 @@ class MemoryStatus(Message):
     """Planned bytes by phase and line item, and the settings chosen."""
     peaks: list[PhasePeakStatus] = Field(default_factory=list, max_length=16)
     """Seen, by phase."""
-    pressure_events: int = 0
+    pressure_events: Count = 0
     """Times that memory came near its limit."""
     peak_device: Short = Field(default="", description="The largest device peak, e.g. 63.8Gi; printed as a column.")
 
@@ -82,13 +85,13 @@ class MemoryStatus(Message):
 class CheckpointStatus(Message):
     """One complete checkpoint."""
 
-    step: int
+    step: Count
     """Optimizer steps done when it was saved."""
     uri: Long
     """Where it lies; usable as a model.source."""
     time: Time
     """When it was complete."""
-    size_bytes: int = 0
+    size_bytes: Count = 0
     """Of all its files."""
 
 
@@ -97,7 +100,7 @@ class CheckpointsStatus(Message):
 
     latest: Long = ""
     """URI of the newest."""
-    step: int = 0
+    step: Count = 0
     """Step of the newest."""
     time: Time = ""
     """When the newest was complete."""
@@ -108,7 +111,7 @@ class CheckpointsStatus(Message):
 class EvaluationStatus(Message):
     """Mean reward over held-out prompts with its 95 % confidence interval."""
 
-    step: int
+    step: Count
     """Optimizer steps done before it; 0 is before training."""
     mean: float
     """Mean reward."""
@@ -116,7 +119,7 @@ class EvaluationStatus(Message):
     """Lower end of the interval."""
     high: float
     """Upper end of the interval."""
-    prompts: int
+    prompts: Count
     """Number of prompts."""
 
 
@@ -131,7 +134,7 @@ class OutputStatus(Message):
 class RestartStatus(Message):
     """The end of one attempt that was followed by another."""
 
-    attempt: int
+    attempt: Ordinal
     """The attempt that ended."""
     outcome: Short
     """How it ended, e.g. Preempted or DeviceOutOfMemory."""
@@ -141,7 +144,7 @@ class RestartStatus(Message):
     """Of the process that ended it."""
     counted: bool = True
     """Whether it counts against restart.maxRestarts."""
-    resumed_from_step: int | None = None
+    resumed_from_step: Count | None = None
     """Where that attempt had begun."""
     time: Time = ""
     """When it ended."""
@@ -152,15 +155,15 @@ class JobStatus(Message):
 
     phase: JobPhase = "Pending"
     """The job's state in one word."""
-    observed_generation: int = 0
+    observed_generation: Count = 0
     """metadata.generation that this status speaks of."""
     conditions: list[Condition] = Field(default_factory=list, max_length=32)
     """What holds now; Complete and Failed end the job, Stalled asks for a change of spec."""
-    attempt: int = 0
+    attempt: Ordinal = 0
     """Number of the present attempt; 0 before the first."""
-    restart_count: int = 0
+    restart_count: Ordinal = 0
     """Restarts that count against restart.maxRestarts."""
-    uncounted_restarts: int = 0
+    uncounted_restarts: Count = 0
     """Restarts after preemption and lost nodes."""
     start_time: Time | None = None
     """When the first attempt was made."""
@@ -178,7 +181,7 @@ class JobStatus(Message):
     evaluations: list[EvaluationStatus] = Field(default_factory=list, max_length=200)
     """Oldest first: the first of all, and the newest."""
     output: OutputStatus = Field(default_factory=OutputStatus)
-    resumed_from_step: int | None = None
+    resumed_from_step: Count | None = None
     """The present attempt's first step came after this one."""
     restarts: list[RestartStatus] = Field(default_factory=list, max_length=10)
     """The last ten."""

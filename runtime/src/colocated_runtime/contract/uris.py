@@ -9,7 +9,6 @@ from colocated_runtime.contract import names
 
 REPOSITORY = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?"
 """NAME or ORGANISATION/NAME of a model hub; for Python and for CEL."""
-CLAIM = r"[a-z0-9][-a-z0-9.]*"
 TASK = r"[a-z0-9_]+"
 Scheme = Literal["hf", "pvc", "file", "reasoning-gym"]
 
@@ -43,7 +42,7 @@ def parse(uri: str) -> Source:
     match scheme:
         case "hf" if re.fullmatch(REPOSITORY, rest):
             return Source("hf", rest)
-        case "pvc" if re.fullmatch(CLAIM, name) and ".." not in path.split("/"):
+        case "pvc" if re.fullmatch(names.OBJECT_NAME, name) and ".." not in path.split("/"):
             return Source("pvc", name, path.strip("/"))
         case "file" if not name and slash:
             return Source("file", path=f"/{path}")

@@ -1,13 +1,24 @@
 """What users, crashes and lost nodes do to the objects between two passes."""
 
+import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.unit.operator.cluster import SETTINGS, START, Life, child, pod, spec
 
 from colocated_operator.decide import decide
+from colocated_operator.status.events import events
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.status import JobStatus
+
+END_OF_TIME = "9999-12-31T23:59:59Z"
+NO_TIMES = (END_OF_TIME, "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "")
+NUMBERS = (-1, -(2**63), 2**53, 2**62, 2**63 - 1, 10**9 - 1)
 
 
 def test_operator_killed_between_creating_the_job_and_writing_status() -> None:
@@ -56,6 +67,92 @@ def test_forged_status_neither_ends_nor_freezes_a_running_job(forged: dict[str, 
     assert life.status["phase"] == "Running"
     assert life.status["attempt"] == 1
     assert [number for number, job in life.children.items() if not job.gone] == [1]
+
+
+def failed() -> Life:
+    life = Life(spec(ttlSecondsAfterFinished=100))
+    life.passes(2)
+    life.runs(step=3)
+    life.ends(1, Outcome.USER_ERROR, step=3)
+    life.passes(2)
+    return life
+
+
+def between() -> Life:
+    life = Life(spec(activeDeadlineSeconds=10_000, checkpoint={"storage": {"claim": "c"}}))
+    life.passes(2)
+    life.runs(step=3)
+    life.ends(1, Outcome.CRASH, step=3)
+    life.passes(2)
+    return life
+
+
+def trains() -> Life:
+    life = between()
+    life.passes(15)
+    life.runs(2, step=5)
+    return life
+
+
+LIVES = (failed, between, trains)
+
+
+def places(value: Any, kind: type, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where in `value` something of `kind` stands."""
+    if isinstance(value, dict | list):
+        for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(entry, kind, (*path, key))
+    elif type(value) is kind:
+        yield path
+
+
+def put(life: Life, path: tuple[str | int, ...], value: object) -> None:
+    life.status = copy.deepcopy(life.status)
+    node: Any = life.status
+    for key in path[:-1]:
+        node = node[key]
+    node[path[-1]] = value
+
+
+@pytest.mark.parametrize("make", LIVES)
+@pytest.mark.parametrize("time", NO_TIMES)
+def test_no_time_in_an_edited_status_stops_the_passes(make: Any, time: str) -> None:
+    times = [path for path in places(make().status, str) if "ime" in str(path[-1]) or path[-1] == "observedAt"]
+    assert len(times) > 6
+    for path in times:
+        life = make()
+        put(life, path, time)
+        life.passes(20)
+        status = JobStatus.model_validate(life.status)
+        events(status, life.now)
+        assert END_OF_TIME not in str(life.status), path
+        assert status.phase == ("Failed" if make is failed else "Running" if make is trains else "Starting"), path
+
+
+def test_job_that_ended_at_the_end_of_time_is_swept() -> None:
+    life = failed()
+    put(life, ("completionTime",), END_OF_TIME)
+    life.passes(2)
+    assert not life.swept
+    life.passes(2, seconds=60)
+    assert life.swept
+
+
+def test_attempt_that_ended_at_the_end_of_time_is_followed_by_another() -> None:
+    life = between()
+    put(life, ("restarts", 0, "time"), END_OF_TIME)
+    life.passes(20)
+    assert 2 in life.children
+
+
+@given(st.data())
+def test_no_number_in_an_edited_status_stops_the_passes(data: st.DataObject) -> None:
+    life = data.draw(st.sampled_from(LIVES))()
+    numbers = list(places(life.status, int))
+    for path in data.draw(st.lists(st.sampled_from(numbers), min_size=1, max_size=3)):
+        put(life, path, data.draw(st.sampled_from(NUMBERS) | st.integers(-(2**63), 2**63 - 1)))
+    life.passes(20)
+    events(JobStatus.model_validate(life.status), life.now)
 
 
 def test_new_operator_does_not_take_a_running_job_back_to_starting() -> None:
