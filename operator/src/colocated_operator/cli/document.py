@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from colocated_operator.cli.loader import documents
+from colocated_operator.cli.loader import Refused, documents
 from colocated_runtime.contract import names
 from colocated_runtime.contract.job import JobSpec
 
@@ -84,6 +84,8 @@ def _objects(path: Path) -> list[dict[str, Any]]:
         loaded = documents(path.read_text())
     except OSError as error:
         raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
+    except Refused as error:
+        raise Mistakes(f"{path}: {error}") from error
     except ValueError as error:
         raise Mistakes(f"{path}: is no YAML: {error}") from error
     loaded = [item for entry in loaded for item in _items(entry)]
