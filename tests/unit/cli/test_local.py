@@ -1,4 +1,5 @@
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -215,7 +216,26 @@ def test_a_variable_of_the_shell_that_is_no_port(monkeypatch: pytest.MonkeyPatch
 
 def test_one_run_at_a_time_in_a_directory(tmp_path: Path) -> None:
     first = prepare(document(), tmp_path)
-    with pytest.raises(Mistakes, match="another run uses"):
+    with pytest.raises(Mistakes, match=r"another run uses .*; wait for it, or give another directory"):
+        prepare(document(), tmp_path)
+    process = first.start()
+    stop = rf"wait for it, stop its launcher \(kill {process.pid} on {socket.gethostname()}; it saves first\), or give"
+    for _ in range(2):
+        with pytest.raises(Mistakes, match=stop):
+            prepare(document(), tmp_path)
+    process.kill()
+    process.wait()
+    first.lock.close()
+    second = prepare(document(), tmp_path)
+    with pytest.raises(Mistakes, match="wait for it, or give"):  # the number of the first is not that of the second
+        prepare(document(), tmp_path)
+    second.lock.close()
+
+
+def test_a_lock_that_holds_something_else(tmp_path: Path) -> None:
+    first = prepare(document(), tmp_path)
+    (tmp_path / "lock").write_bytes(b"\xff\xfe 1")
+    with pytest.raises(Mistakes, match="wait for it, or give another directory"):
         prepare(document(), tmp_path)
     first.lock.close()
     prepare(document(), tmp_path)

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -70,7 +71,7 @@ class LocalRun:
         except OSError as error:
             raise Mistakes(f"--storage: {self.launcher_log} cannot be written: {error.strerror}") from error
         with log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "colocated_runtime.launcher"],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -79,6 +80,11 @@ class LocalRun:
                 pass_fds=[self.lock.fileno()],
                 start_new_session=True,
             )
+        with suppress(OSError):  # such as of a full disk: it is but for a message
+            self.lock.truncate(0)
+            self.lock.write(f"{process.pid} {socket.gethostname()}\n")
+            self.lock.flush()
+        return process
 
     def _environment(self) -> dict[str, str]:
         home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
@@ -311,11 +317,18 @@ def _attempts(job_directory: Path) -> int:
 
 
 def _locked(directory: Path) -> IO[str]:
-    lock = (directory / LOCK).open("w")
+    lock = (directory / LOCK).open("a+", errors="replace")  # it may be another's, and hold its launcher's number
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Mistakes(f"--storage: another run uses {directory}; wait for it, or give another directory") from None
+        lock.seek(0)
+        launcher = re.match(r"(\d+) (\S+)\n", lock.read(1000))
+        lock.close()
+        how = f"stop its launcher (kill {launcher[1]} on {launcher[2]}; it saves first), " if launcher else ""
+        raise Mistakes(
+            f"--storage: another run uses {directory}; wait for it, {how}or give another directory"
+        ) from None
+    lock.truncate(0)
     return lock
 
 
