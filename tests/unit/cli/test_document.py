@@ -108,6 +108,17 @@ def test_one_of_several(tmp_path: Path) -> None:
         (MAP + "metadata: {name: a}\ndata: [x]\n---\n" + HEAD, "data is list; give file names and their text"),
         (MAP + "metadata: {name: a}\ndata: {x.py: 1}\n---\n" + HEAD, "x.py is int; its value has to be text"),
         (MAP + "metadata: {name: a}\nbinaryData: {x.py: eA==}\n---\n" + HEAD, "binaryData is not read here"),
+        (
+            HEAD.replace("job}", "job, labels: foo}") + "spec: {}",
+            "metadata.labels: 'foo' is str; give keys and their text",
+        ),
+        (
+            HEAD.replace("job}", "job, labels: []}") + "spec: {}",
+            "metadata.labels: [] is list; give keys and their text",
+        ),
+        (HEAD.replace("job}", "job, labels: {a: 1}}") + "spec: {}", "metadata.labels: 'a': 1 is no text under a text"),
+        (HEAD.replace("job}", "job, labels: {1: a}}") + "spec: {}", "metadata.labels: 1: 'a' is no text under a text"),
+        (HEAD.replace("job}", "job, annotations: x}") + "spec: {}", "metadata.annotations: 'x' is str; give keys"),
         (HEAD + "spec: {}\n---\n" + HEAD + "spec: {}", "several ColocatedRLJobs of one name: job, job; rename"),
     ],
 )
