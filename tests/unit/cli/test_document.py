@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,17 @@ def test_one_of_several(tmp_path: Path) -> None:
         (MAP + "metadata: {name: a}\ndata: [x]\n---\n" + HEAD, "data is list; give file names and their text"),
         (MAP + "metadata: {name: a}\ndata: {x.py: 1}\n---\n" + HEAD, "x.py is int; its value has to be text"),
         (MAP + "metadata: {name: a}\nbinaryData: {x.py: eA==}\n---\n" + HEAD, "binaryData is not read here"),
+        (
+            HEAD.replace("job}", "job, labels: foo}") + "spec: {}",
+            "metadata.labels: 'foo' is str; give keys and their text",
+        ),
+        (
+            HEAD.replace("job}", "job, labels: []}") + "spec: {}",
+            "metadata.labels: [] is list; give keys and their text",
+        ),
+        (HEAD.replace("job}", "job, labels: {a: 1}}") + "spec: {}", "metadata.labels: 'a': 1 is no text under a text"),
+        (HEAD.replace("job}", "job, labels: {1: a}}") + "spec: {}", "metadata.labels: 1: 'a' is no text under a text"),
+        (HEAD.replace("job}", "job, annotations: x}") + "spec: {}", "metadata.annotations: 'x' is str; give keys"),
         (HEAD + "spec: {}\n---\n" + HEAD + "spec: {}", "several ColocatedRLJobs of one name: job, job; rename"),
     ],
 )
@@ -115,6 +127,50 @@ def test_mistakes_are_one_line_with_field_and_way_out(tmp_path: Path, text: str,
         read(write(tmp_path, text))
     assert words in caught.value.lines[0]
     assert "\n" not in caught.value.lines[0]
+
+
+OPTION = HEAD + "spec: {trainer: {model_init_kwargs: %s}}"
+LEVELS = [(new, ", ".join([f"*{old}"] * 10)) for old, new in itertools.pairwise("abcdefghi")]
+BOMB = OPTION % f"[&a [1], {', '.join(f'&{name} [{ten}]' for name, ten in LEVELS)}]"
+MERGED = OPTION % f"[&a {{x: 1}}, {', '.join(f'&{name} {{<<: [{ten}]}}' for name, ten in LEVELS)}]"
+LONG = OPTION % ("{a: &a " + "x" * 100_000 + ", b: [" + "*a, " * 100 + "]}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BOMB, "line 4: it has more than 10,000,000 letters with its anchors (&) written out; make it smaller"),
+        (LONG, "line 4: it has more than 10,000,000 letters"),
+        (MERGED, "line 4: it has more than 10,000,000 letters"),
+        (OPTION % "&a {b: *a}", "line 4: an anchor (&) is used within what it stands for, which has no end; write it"),
+        (OPTION % "&a [[*a]]", "line 4: an anchor (&) is used within"),
+        (OPTION % "&a {<<: *a}", "line 4: an anchor (&) is used within"),
+        (OPTION % ("[" * 98 + "]" * 98), "line 1: more than 100 lists and objects are in each other; make it flatter"),
+        (OPTION % ("[" * 250 + "]" * 250), "line 4: more than 100 lists and objects are in each other"),
+        (
+            OPTION % ("[&a0 [], " + ", ".join(f"&a{n + 1} [*a{n}]" for n in range(100)) + "]"),
+            "line 4: more than 100 lists and objects are in each other",
+        ),
+        (OPTION % '{a: "x\\ud800"}', "line 4: \\ud800 is half a letter, which UTF-8 cannot hold; write the letter"),
+        (OPTION % '{"\\udfff": 1}', "line 4: \\udfff is half a letter"),
+        (OPTION % "{a: .nan}", "line 4: .nan is no number that JSON can hold; give a finite one"),
+        (OPTION % "{a: -.inf}", "line 4: -.inf is no number"),
+        (OPTION % "{a: 1e999}", "line 4: 1e999 is no number"),
+        (OPTION % "{a: !!binary /9j/}", "line 4: !!binary is not read here; give text"),
+        (MAP + 'metadata: {name: a}\ndata: {a.py: "\\ud800"}\n---\n' + HEAD, "line 3: \\ud800 is half a letter"),
+    ],
+)
+def test_yaml_of_which_no_job_can_be_made(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(Mistakes) as caught:
+        read(write(tmp_path, text))
+    (line,) = caught.value.lines
+    assert line.startswith(f"{tmp_path}/job.yaml: {words}")
+
+
+def test_anchors_and_depth_within_bounds(tmp_path: Path) -> None:
+    text = OPTION % ("{a: &a {x: 1}, b: {<<: *a, y: *a}, c: " + "[" * 90 + "]" * 90 + "}")
+    options = read(write(tmp_path, text)).spec.trainer["model_init_kwargs"]
+    assert options["b"] == {"x": 1, "y": {"x": 1}}
 
 
 @pytest.mark.parametrize("text", ["1e-6", "1.0e-6", "1E-06", "0.000001"])

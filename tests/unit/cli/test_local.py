@@ -1,3 +1,5 @@
+import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ from colocated_operator.cli.local import LocalRun, finished, prepare, unsuitable
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Report, Stage
+from colocated_runtime.contract.report import Checkpoint, Report, Stage
 
 
 def document(config_maps: dict[str, dict[str, str]] | None = None, **spec: object) -> Document:
@@ -65,14 +67,16 @@ def test_attempts_are_numbered_on(tmp_path: Path) -> None:
     assert prepare(document(), tmp_path).attempt.attempt == 11
 
 
-def complete(directory: Path, made: LocalRun) -> None:
+def complete(directory: Path, made: LocalRun, model_uri: str | None = None) -> None:
     """Leave behind what a launcher leaves that has completed the job."""
     home = directory / made.attempt.directory
     (home / "model").mkdir(parents=True)
+    (home / "checkpoints" / "checkpoint-2").mkdir(parents=True)
     (home / "reports").mkdir()
     report = Report(
         name="job", uid="local", attempt=1, node=0, started=0, updated=0, stage=Stage.FINISHED,
-        outcome=Outcome.COMPLETE, model_uri=f"file://{home}/model",
+        outcome=Outcome.COMPLETE, model_uri=f"file://{home}/model" if model_uri is None else model_uri,
+        checkpoints=[Checkpoint(step=2, uri=f"file://{home}/checkpoints/checkpoint-2", time=0)],
     )  # fmt: skip
     (home / "reports" / "attempt-1-node-0.json").write_text(report.model_dump_json(by_alias=True))
 
@@ -90,6 +94,80 @@ def test_a_job_that_is_complete_is_found(tmp_path: Path) -> None:
     assert finished(document(trainer={"max_steps": 4}), tmp_path / "run") is None, "another job goes on"
     (tmp_path / "run" / "job-local" / "model").rmdir()
     assert finished(job, tmp_path / "run") is None, "its results are gone"
+
+
+def test_a_copy_of_a_complete_run_shows_its_own_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = prepare(document(), tmp_path / "run")
+    complete(tmp_path / "run", made)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    for directory in (tmp_path / "copy", Path("copy")):
+        found = finished(document(), directory)
+        assert found is not None
+        assert found[0].model_uri == f"file://{tmp_path}/copy/job-local/model"
+        assert found[0].checkpoints[-1].uri == f"file://{tmp_path}/copy/job-local/checkpoints/checkpoint-2"
+    shutil.copytree(tmp_path / "copy", tmp_path / "run")
+    (tmp_path / "copy" / "job-local" / "model").rmdir()
+    assert finished(document(), tmp_path / "copy") is None, "the original's model is not the copy's"
+
+
+def test_a_copy_of_a_run_that_is_not_complete_goes_on_in_the_copy(tmp_path: Path) -> None:
+    prepare(document(), tmp_path / "run")
+    (tmp_path / "run" / "job-local" / "checkpoints" / "checkpoint-2").mkdir(parents=True)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    made = prepare(document(), tmp_path / "copy")
+    assert (made.directory, made.attempt.storage_uri) == (tmp_path / "copy", f"file://{tmp_path}/copy")
+
+
+@pytest.mark.parametrize(
+    ("uri", "there"),
+    [
+        ("zorg", False),
+        ("s3://bucket/model", False),
+        ("pvc://claim/model", False),
+        ("file:///" + "a" * 300, False),
+        ("file:///nul\0", False),
+        ("hf://someone/model", True),
+    ],
+)
+def test_results_that_a_command_reports_elsewhere(tmp_path: Path, uri: str, there: bool) -> None:
+    complete(tmp_path, prepare(document(), tmp_path), uri)
+    assert (finished(document(), tmp_path) is not None) == there
+
+
+def test_a_final_report_that_is_none(tmp_path: Path) -> None:
+    made = prepare(document(), tmp_path)
+    path = tmp_path / "job-local" / "reports" / "attempt-1-node-0.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"\xff")
+    assert (made.final_report(), finished(document(), tmp_path)) == (None, None)
+    path.unlink()
+    path.mkdir()
+    assert (made.final_report(), finished(document(), tmp_path)) == (None, None)
+
+
+def test_what_others_leave_beside_the_files_of_a_reward(tmp_path: Path) -> None:
+    job = document({"code": {"m.py": "a = 1\r\nb = 'ä'"}}, rewards=REWARDS)
+    made = prepare(job, tmp_path)
+    made.lock.close()
+    complete(tmp_path, made)
+    code = tmp_path / "rewards" / "code"
+    (code / "__pycache__").mkdir()
+    assert finished(job, tmp_path) is not None, "a directory is no file of the reward"
+    (code / "m.py").write_bytes(b"\xff\xfe")
+    with pytest.raises(Mistakes, match="another ConfigMap code"):
+        prepare(job, tmp_path)
+    (code / "m.py").unlink()
+    (code / "m.py").symlink_to("nowhere")
+    assert finished(job, tmp_path) is None, "what cannot be read is another reward"
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    made = prepare(document(), tmp_path)
+    made.launcher_log.mkdir()
+    with pytest.raises(Mistakes, match=r"--storage: .*launcher\.log cannot be written: Is a directory"):
+        made.start()
 
 
 def test_a_directory_of_others_is_left_alone(tmp_path: Path) -> None:
@@ -116,7 +194,6 @@ def test_checkpoints_are_not_gone_on_with_under_another_spec(
     prepare(changed, tmp_path).lock.close()  # nothing is lost yet
     prepare(document({"code": {"m.py": "1"}}, rewards=REWARDS), tmp_path).lock.close()
     complete(tmp_path, made)
-    (tmp_path / "job-local" / "checkpoints" / "checkpoint-2").mkdir(parents=True)
     assert (finished(changed, tmp_path) is None) == (words is not None)
     if words is None:
         return
@@ -139,7 +216,26 @@ def test_a_variable_of_the_shell_that_is_no_port(monkeypatch: pytest.MonkeyPatch
 
 def test_one_run_at_a_time_in_a_directory(tmp_path: Path) -> None:
     first = prepare(document(), tmp_path)
-    with pytest.raises(Mistakes, match="another run uses"):
+    with pytest.raises(Mistakes, match=r"another run uses .*; wait for it, or give another directory"):
+        prepare(document(), tmp_path)
+    process = first.start()
+    stop = rf"wait for it, stop its launcher \(kill {process.pid} on {socket.gethostname()}; it saves first\), or give"
+    for _ in range(2):
+        with pytest.raises(Mistakes, match=stop):
+            prepare(document(), tmp_path)
+    process.kill()
+    process.wait()
+    first.lock.close()
+    second = prepare(document(), tmp_path)
+    with pytest.raises(Mistakes, match="wait for it, or give"):  # the number of the first is not that of the second
+        prepare(document(), tmp_path)
+    second.lock.close()
+
+
+def test_a_lock_that_holds_something_else(tmp_path: Path) -> None:
+    first = prepare(document(), tmp_path)
+    (tmp_path / "lock").write_bytes(b"\xff\xfe 1")
+    with pytest.raises(Mistakes, match="wait for it, or give another directory"):
         prepare(document(), tmp_path)
     first.lock.close()
     prepare(document(), tmp_path)

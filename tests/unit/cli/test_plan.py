@@ -273,3 +273,31 @@ def test_what_cannot_be_rendered(tmp_path: Path, changes: dict[str, Any], words:
     assert done.exit_code == 2
     assert done.stderr.startswith("error: ")
     assert words in done.stderr
+
+
+# both, and the others
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "FILE", "--name", ""),
+        ("plan", "FILE", "--device-product", ""),
+        ("plan", "FILE", "--device-product", " "),
+        ("render", "FILE", "--name", ""),
+        ("render", "FILE", "--image", ""),
+        ("render", "FILE", "--namespace", ""),
+        ("run", "FILE", "--name", ""),
+        ("watch", "job", "--namespace", ""),
+    ],
+)
+def test_an_option_that_is_empty(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    path = job(tmp_path, GPU)
+    done = colocated(*(path if argument == "FILE" else argument for argument in arguments))
+    assert done.exit_code == 2
+    assert done.stderr == f"error: {arguments[2]}: is empty; give a value, or leave the option out\n"
+
+
+def test_a_name_to_watch_that_is_empty() -> None:
+    done = colocated("watch", "")
+    assert (done.exit_code, done.stderr) == (2, "error: NAME: is empty; give that of a ColocatedRLJob\n")

@@ -132,3 +132,26 @@ def test_ctrl_c_saves_and_the_next_run_goes_on(tmp_path: Path) -> None:
     assert again.returncode == 0
     assert "attempt 2" in again.stdout
     assert f"resumed from step {saved}" in again.stdout
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(180)
+def test_a_launcher_that_trains_on_alone_can_be_stopped(tmp_path: Path) -> None:
+    path = job(tmp_path, "--steps", "3000", "--step-seconds", "0.1")
+    process = subprocess.Popen([*COMMAND, str(path)], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    for line in process.stdout:
+        if "step " in line:
+            break
+    process.kill()
+    process.wait()
+    refused = run(path)
+    assert refused.returncode == 2
+    launcher = re.search(r"stop its launcher \(kill (\d+) on ", refused.stderr)
+    assert launcher, refused.stderr
+    os.kill(int(launcher[1]), signal.SIGTERM)
+    deadline = time.monotonic() + 30
+    while "another run uses" in (again := run(job(tmp_path, "--steps", "1"))).stderr and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "resumed from step" in again.stdout

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from colocated_operator.cli.loader import documents
+from colocated_operator.cli.loader import Refused, documents
 from colocated_runtime.contract import names
 from colocated_runtime.contract.job import JobSpec
 
@@ -45,6 +45,13 @@ def told() -> Iterator[None]:
         raise typer.Exit(USAGE) from None
 
 
+def refuse_empty(**options: str | None) -> None:
+    """An empty value is mostly a shell's variable that is not set. Raise Mistakes."""
+    for name, value in options.items():
+        if value is not None and not value.strip():
+            raise Mistakes(f"--{name.replace('_', '-')}: is empty; give a value, or leave the option out")
+
+
 @dataclass(frozen=True)
 class Document:
     """A job, and the ConfigMaps beside it in the same file."""
@@ -61,6 +68,7 @@ def read(path: Path, name: str | None = None, namespace: str | None = None) -> D
 
     `namespace` is that of a job that names none, as kubectl has it: one that names another is a mistake.
     """
+    refuse_empty(name=name, namespace=namespace)
     objects = _objects(path)
     jobs = [entry for entry in objects if entry.get("kind") == names.KIND]
     known = [str(_metadata(job).get("name", "")) for job in jobs]
@@ -84,6 +92,8 @@ def _objects(path: Path) -> list[dict[str, Any]]:
         loaded = documents(path.read_text())
     except OSError as error:
         raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
+    except Refused as error:
+        raise Mistakes(f"{path}: {error}") from error
     except ValueError as error:
         raise Mistakes(f"{path}: is no YAML: {error}") from error
     loaded = [item for entry in loaded for item in _items(entry)]
@@ -116,14 +126,28 @@ def _document(path: Path, job: dict[str, Any], config_maps: dict[str, dict[str, 
         spec = JobSpec.model_validate(job.get("spec"), by_alias=True, by_name=False)
     except ValidationError as error:
         raise Mistakes(*(f"{path}: {explain(detail)}" for detail in error.errors())) from error
-    labels = metadata.get("labels")
+    _texts(path, metadata, "annotations")
     return Document(
         name=name,
         namespace="default",
         spec=spec,
         config_maps=config_maps,
-        labels={str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+        labels=_texts(path, metadata, "labels"),
     )
+
+
+def _texts(path: Path, metadata: dict[str, Any], field_name: str) -> dict[str, str]:
+    """Labels or annotations: texts by keys, as the API server takes them."""
+    texts = metadata.get(field_name)
+    place = f"{path}: metadata.{field_name}"
+    if texts is None:
+        return {}
+    if not isinstance(texts, dict):
+        raise Mistakes(f"{place}: {texts!r} is {type(texts).__name__}; give keys and their text, such as {{key: text}}")
+    for key, text in texts.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise Mistakes(f"{place}: {key!r}: {text!r} is no text under a text; put quotes around both")
+    return texts
 
 
 def _namespace(path: Path, job: dict[str, Any], wanted: str | None) -> str:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -61,13 +62,16 @@ class LocalRun:
 
     def final_report(self) -> Report | None:
         """What the launcher left when it ended."""
-        path = self.directory / self.attempt.directory / names.final_report(self.attempt.attempt, node=0)
-        return Report.model_validate_json(path.read_bytes()) if path.exists() else None
+        return _final_report(self.directory, self.attempt)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the launcher, away from the terminal's signals."""
-        with self.launcher_log.open("wb") as log:
-            return subprocess.Popen(
+        """Start the launcher, away from the terminal's signals. Raise Mistakes where its log cannot be written."""
+        try:
+            log = self.launcher_log.open("wb")
+        except OSError as error:
+            raise Mistakes(f"--storage: {self.launcher_log} cannot be written: {error.strerror}") from error
+        with log:
+            process = subprocess.Popen(
                 [sys.executable, "-m", "colocated_runtime.launcher"],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -76,6 +80,11 @@ class LocalRun:
                 pass_fds=[self.lock.fileno()],
                 start_new_session=True,
             )
+        with suppress(OSError):  # such as of a full disk: it is but for a message
+            self.lock.truncate(0)
+            self.lock.write(f"{process.pid} {socket.gethostname()}\n")
+            self.lock.flush()
+        return process
 
     def _environment(self) -> dict[str, str]:
         home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
@@ -229,24 +238,59 @@ def _fields(document: Document, last: Attempt) -> list[str]:
 def _config_maps(document: Document, directory: Path) -> list[str]:
     """Of its rewards, that are not what the last attempt was given."""
     used = sorted({reward.config_map for reward in document.spec.rewards if reward.config_map in document.config_maps})
-    return [f"ConfigMap {name}" for name in used if document.config_maps[name] != _files(directory, name)]
+    new = {name: {key: text.encode() for key, text in document.config_maps[name].items()} for name in used}
+    return [f"ConfigMap {name}" for name in used if new[name] != _files(directory / REWARDS / name)]
 
 
 def _complete(directory: Path, last: Attempt) -> Report | None:
-    """The final report of a job that is complete, while its results are there."""
+    """The final report of a job that is complete, while its results are there, also where they were moved to."""
+    found = _final_report(directory, last)
+    if found is None or found.outcome is not Outcome.COMPLETE:
+        return None
+    found = _brought_here(found, last, directory)
+    results = [found.model_uri, *(checkpoint.uri for checkpoint in found.checkpoints[-1:])]
+    return found if all(_is_there(uri) for uri in results if uri) else None
+
+
+def _final_report(directory: Path, attempt: Attempt) -> Report | None:
+    """What the launcher of `attempt` left when it ended; None where that is no report."""
+    path = directory / attempt.directory / names.final_report(attempt.attempt, node=0)
     try:
-        report = directory / last.directory / names.final_report(last.attempt, node=0)
-        found = Report.model_validate_json(report.read_bytes())
+        return Report.model_validate_json(path.read_bytes())
     except (OSError, ValueError):
         return None
-    results = [found.model_uri, *(checkpoint.uri for checkpoint in found.checkpoints[-1:])]
-    there = all(Path(uris.parse(uri).path).exists() for uri in results if uri)
-    return found if there and found.outcome is Outcome.COMPLETE else None
 
 
-def _files(directory: Path, config_map: str) -> dict[str, str]:
-    """As the last attempt had them."""
-    return {path.name: path.read_text() for path in (directory / REWARDS / config_map).glob("*")}
+def _brought_here(report: Report, last: Attempt, directory: Path) -> Report:
+    """With the paths of `directory`: it may be a copy of the one that the attempt wrote to."""
+    old, new = f"{last.storage_uri.rstrip('/')}/", f"file://{directory.absolute()}/"
+
+    def here(uri: str) -> str:
+        return new + uri.removeprefix(old) if uri.startswith(old) else uri
+
+    checkpoints = [checkpoint.model_copy(update={"uri": here(checkpoint.uri)}) for checkpoint in report.checkpoints]
+    return report.model_copy(update={"model_uri": here(report.model_uri), "checkpoints": checkpoints})
+
+
+def _is_there(uri: str) -> bool:
+    """A command of the user's may report any: of a hub's its word is taken, and what is no URI is not there."""
+    try:
+        source = uris.parse(uri)
+        return source.scheme == "hf" or (source.scheme == "file" and Path(source.path).exists())
+    except (OSError, ValueError):
+        return False
+
+
+def _files(directory: Path) -> dict[str, bytes | None]:
+    """Of a ConfigMap, as the last attempt had them; None for one that cannot be read. Python adds directories."""
+    return {path.name: _content(path) for path in directory.glob("*") if not os.path.isdir(path)}
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _last(directory: Path) -> Attempt | None:
@@ -262,7 +306,7 @@ def _write_rewards(document: Document, directory: Path) -> None:
     for name, data in document.config_maps.items():
         (directory / name).mkdir(parents=True, exist_ok=True)
         for key, text in data.items():
-            (directory / name / key).write_text(str(text))
+            (directory / name / key).write_bytes(text.encode())
 
 
 def _attempts(job_directory: Path) -> int:
@@ -273,11 +317,18 @@ def _attempts(job_directory: Path) -> int:
 
 
 def _locked(directory: Path) -> IO[str]:
-    lock = (directory / LOCK).open("w")
+    lock = (directory / LOCK).open("a+", errors="replace")  # it may be another's, and hold its launcher's number
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Mistakes(f"--storage: another run uses {directory}; wait for it, or give another directory") from None
+        lock.seek(0)
+        launcher = re.match(r"(\d+) (\S+)\n", lock.read(1000))
+        lock.close()
+        how = f"stop its launcher (kill {launcher[1]} on {launcher[2]}; it saves first), " if launcher else ""
+        raise Mistakes(
+            f"--storage: another run uses {directory}; wait for it, {how}or give another directory"
+        ) from None
+    lock.truncate(0)
     return lock
 
 

@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 
 from colocated_operator.cli.devices import devices_view, needed, on_each_device
-from colocated_operator.cli.document import Mistakes, read, told
+from colocated_operator.cli.document import Mistakes, read, refuse_empty, told
 from colocated_operator.cli.model import refuse, warn
 from colocated_operator.cli.picture import picture
 from colocated_operator.cli.plan_view import plan_view
@@ -53,6 +53,7 @@ def plan(
     Exit code: 0 it fits, 1 it does not, 2 a mistake in the file or too little said.
     """
     with told():
+        refuse_empty(device_product=device_product)
         document = read(file, name)
         spec = _on_device(document.spec, device_memory, device_product)
         shape = _shape(file, spec, config)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from colocated_operator.cli.document import Document, Mistakes, read, told
+from colocated_operator.cli.document import Document, Mistakes, read, refuse_empty, told
 from colocated_operator.cli.model import refuse, warn
 from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.policies.planning import planned
@@ -33,6 +33,7 @@ def render(
     Names and owner references hold an object's uid; here it is all zeros. Exit code: 2 for a mistake in the file.
     """
     with told():
+        refuse_empty(image=image)
         bodies = rendered(file, read(file, name, namespace), image)
     typer.echo(yaml.dump_all(bodies, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True), nl=False)
 

@@ -94,7 +94,8 @@ def _of_clusters(spec: JobSpec) -> dict[str, bool]:
 
 def _follow(started: local.LocalRun, console: Console) -> int:
     """Show the run until the launcher has ended; its exit code."""
-    process = started.start()
+    with told():
+        process = started.start()
     signals = _stop_on_signals(process)
     with Display(started.attempt.name, console) as display:
         while process.poll() is None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from colocated_operator.cli import view
 from colocated_operator.cli.display import Display
-from colocated_operator.cli.document import USAGE
+from colocated_operator.cli.document import USAGE, Mistakes, refuse_empty, told
 from colocated_runtime.contract import names
 from colocated_runtime.contract.status import JobStatus
 
@@ -29,6 +29,10 @@ def watch(
     ] = None,
 ) -> None:
     """Follow a job in the cluster until it is complete (exit code 0) or failed (1). Ctrl-C leaves the job alone."""
+    with told():
+        refuse_empty(namespace=namespace)
+        if not name.strip():
+            raise Mistakes("NAME: is empty; give that of a ColocatedRLJob")
     try:
         from colocated_operator.kube import Kube
     except ImportError as error:
