@@ -35,7 +35,9 @@ def decide(observation: Observation, now: datetime, settings: Settings) -> Decis
     child = observation.child(status.attempt)
     stalled = _is_true(status, "Stalled")
     told = _is_true(status, status.phase) and not stalled
-    terminal = status.phase in ("Complete", "Failed") and (told or not (child and child.live))
+    # Its own condition says otherwise: the phase was written by somebody else.
+    denied = any(entry.type == status.phase and entry.status == "False" for entry in status.conditions)
+    terminal = status.phase in ("Complete", "Failed") and (told or not (denied or (child and child.live)))
     unchanged = status.observed_generation == observation.job.generation
     if terminal and (unchanged or not stalled):
         return finished(observation, status, now)

@@ -93,7 +93,8 @@ class Situation:
 def is_resuming(status: JobStatus) -> bool:
     """Whether the attempt of `status` was ended by spec.suspend, and no other one has followed."""
     return status.phase == "Suspended" or any(
-        entry.type == "Suspended" and entry.reason in (SUSPENDING, RESUMED) for entry in status.conditions
+        entry.type == "Suspended" and (entry.status == "True" or entry.reason in (SUSPENDING, RESUMED))
+        for entry in status.conditions
     )
 
 

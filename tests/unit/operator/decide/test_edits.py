@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.operator.cluster import SETTINGS, START, Life, child, pod, spec
 
 from colocated_operator.decide import decide
+from colocated_operator.observe import Obstacle
 from colocated_operator.status.events import events
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.status import JobStatus
@@ -127,6 +128,33 @@ def test_no_time_in_an_edited_status_stops_the_passes(make: Any, time: str) -> N
         events(status, life.now)
         assert END_OF_TIME not in str(life.status), path
         assert status.phase == ("Failed" if make is failed else "Running" if make is trains else "Starting"), path
+
+
+@pytest.mark.parametrize("phase", ["Complete", "Failed", "Pending", "Running", "Suspended"])
+def test_a_phase_of_somebody_elses_is_put_right_where_no_attempt_runs(phase: str) -> None:
+    waits = Life()
+    waits.obstacle = Obstacle("Waiting", "ConfigMapMissing", "there is no ConfigMap", 1)
+    waits.passes(2)
+    for life, attempt in ((waits, 1), (between(), 2)):
+        life.status = life.status | {"phase": phase}
+        life.obstacle = None
+        life.passes(20)
+        assert (life.status["phase"], life.status["attempt"]) == ("Starting", attempt)
+
+
+@pytest.mark.parametrize("phase", ["Complete", "Failed", "Pending", "Running"])
+def test_a_phase_of_somebody_elses_is_put_right_while_suspended(phase: str) -> None:
+    life = Life()
+    life.passes(2)
+    life.suspend()
+    life.status = life.status | {"phase": phase}
+    life.passes(2)
+    assert life.status["phase"] == "Suspended"
+    life.status = life.status | {"phase": phase}
+    life.spec = spec()
+    life.passes(3)
+    assert life.status["phase"] == "Starting"
+    assert life.children[2].restart_count == 0
 
 
 def test_job_that_ended_at_the_end_of_time_is_swept() -> None:
