@@ -1,6 +1,6 @@
 """An observation with what follows from it at once: the spec as values, and the status put right by the cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -27,6 +27,8 @@ RESTING: tuple[JobPhase, ...] = ("Pending", "Restarting", "Suspended", "Complete
 """Phases in which no attempt runs."""
 RESUMED = "Resumed"
 """Reason of Suspended=False from the end of a suspension until the next attempt's Job exists."""
+MOST_ATTEMPTS = 10**6
+"""No job has more: a larger number is believed only where a Job has it too."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ def known_status(observation: Observation, now: datetime) -> JobStatus:
     except ValidationError:
         status = JobStatus()
     children = observation.children
+    status = _with_likely_attempt(status, children)
     if not children:
         return _traced(status, observation)
     newest = max(children, key=lambda child: child.attempt)
@@ -127,6 +130,15 @@ def known_status(observation: Observation, now: datetime) -> JobStatus:
         changes["resumed_from_step"] = saved.step or None
         changes["progress"] = progress(saved.step, status.progress.total_steps)
     return status.model_copy(update=changes)
+
+
+def _with_likely_attempt(status: JobStatus, children: Sequence[ChildJob]) -> JobStatus:
+    """`status` without a number that only an editor can have written: the next ones must fit too."""
+    of_jobs = [child.attempt for child in children]
+    if status.attempt <= max(MOST_ATTEMPTS, *of_jobs, 0):
+        return status
+    ended = [entry.attempt for entry in status.restarts if entry.attempt <= MOST_ATTEMPTS]
+    return status.model_copy(update={"attempt": max([*of_jobs, *ended], default=0)})
 
 
 def _outlives_pods(spec: Mapping[str, Any]) -> bool:

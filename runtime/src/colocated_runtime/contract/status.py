@@ -10,7 +10,7 @@ from colocated_runtime.contract.plan import Plan
 
 Short = Annotated[str, StringConstraints(max_length=253)]
 Long = Annotated[str, StringConstraints(max_length=4096)]
-Count = Annotated[int, Field(ge=0, le=2**62)]
+Count = Annotated[int, Field(ge=0)]
 Ordinal = Annotated[int, Field(ge=0, lt=10**9)]
 """Of an attempt: no job has more, and its objects' names and labels hold it."""
 

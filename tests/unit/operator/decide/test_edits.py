@@ -173,6 +173,18 @@ def test_attempt_that_ended_at_the_end_of_time_is_followed_by_another() -> None:
     assert 2 in life.children
 
 
+@pytest.mark.parametrize("number", [10**9 - 1, 10**9 - 2, 10**9, 2**63 - 1, -1])
+@pytest.mark.parametrize("make", LIVES)
+def test_attempt_without_a_successor_is_not_believed(make: Any, number: int) -> None:
+    life = make()
+    put(life, ("attempt",), number)
+    life.passes(40)
+    status = JobStatus.model_validate(life.status)
+    assert status.attempt in life.children
+    assert status.attempt <= 2
+    assert status.phase == ("Failed" if make is failed else "Running" if make is trains else "Starting")
+
+
 @given(st.data())
 def test_no_number_in_an_edited_status_stops_the_passes(data: st.DataObject) -> None:
     life = data.draw(st.sampled_from(LIVES))()
