@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from colocated_operator.cli import local
 from colocated_operator.cli.document import Document, Mistakes
 from colocated_operator.cli.local import LocalRun, finished, prepare, unsuitable, wrong_variable
 from colocated_runtime.contract.attempt import Attempt
@@ -245,3 +246,13 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Mistakes, match=r"--storage: .*/file/run cannot be written"):
         prepare(document(), tmp_path / "file" / "run")
+
+
+def test_gpus_that_are_not_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(local, "GPU_FILES", (str(tmp_path / "nvidia[0-9]*"),))
+    (line,) = unsuitable(document(gpusPerNode=2))
+    assert line.startswith("gpusPerNode: 2, but this machine has no NVIDIA GPU, or not its driver; set device.backend:")
+    assert unsuitable(document(gpusPerNode=2, device={"backend": "cpu"})) == []
+    assert unsuitable(document(gpusPerNode=2, runtime={"command": ["true"]})) == []
+    (tmp_path / "nvidia0").touch()
+    assert unsuitable(document(gpusPerNode=2)) == []

@@ -1,6 +1,7 @@
 """The files and the launcher process of a run on this machine."""
 
 import fcntl
+import glob
 import importlib.util
 import os
 import re
@@ -31,6 +32,8 @@ HOST = "127.0.0.1"
 UID = "local"
 """In the place of an object's uid: the same at every run, so that the next one resumes."""
 GRACE_SECONDS = 600
+GPU_FILES = ("/dev/nvidia[0-9]*", "/dev/dxg")
+"""Of NVIDIA's driver, the second under Windows."""
 LOCK, REWARDS = "lock", "rewards"
 FIXED = tuple(field for field in IMMUTABLE if field != "resources")
 """What a job that has checkpoints cannot change, as far as it counts here."""
@@ -152,6 +155,11 @@ def unsuitable(document: Document) -> list[str]:
             f"nodes: {spec.nodes}, but this machine is one node; set nodes: 1"
             " (without GPUs, processesPerNode gives as many ranks)"
         )
+    if spec.backend == "cuda" and not spec.runtime.command and not any(map(glob.glob, GPU_FILES)):
+        found.append(
+            f"gpusPerNode: {spec.gpus_per_node}, but this machine has no NVIDIA GPU, or not its driver; set"
+            " device.backend: cpu to train on the CPU, or run it where the GPUs are"
+        )
     if spec.runtime.image and not spec.runtime.command:  # its TRL may have other options, but it is not used here
         found += unknown(spec.trainer, spec.algorithm)
     for source in named_sources(spec):
@@ -201,7 +209,8 @@ def _unsuitable_source(field: str, uri: str) -> list[str]:
         return [f"{field}: {uri} is a claim in a cluster; give a directory of this machine as file:///PATH"]
     if source.scheme == "file" and not os.path.exists(source.path):
         return [
-            f"{field}: {uri} is not on this machine (in a pod it is a path inside the image);"
+            f"{field}: {uri} is not on this machine (in a pod it is a path inside the image, or where"
+            " runtime.podTemplate mounts something);"
             " give one that is, or put a copy there"
         ]
     return []

@@ -9,18 +9,18 @@ from colocated_operator.policies.waiting import waiting
 from colocated_operator.status import conditions
 from colocated_operator.status.conditions import Fact
 from colocated_operator.status.reported import report_facts
-from colocated_runtime.contract.report import Stage
+from colocated_runtime.contract.report import Report, Stage
 
 UNREACHABLE_AFTER = timedelta(seconds=15)
-UNDER_WAY = (Stage.RUNNING, Stage.STOPPING, Stage.FINISHED)
+LEAVING = (Stage.STOPPING, Stage.FINISHED)
 
 
 def running(s: Situation, child: ChildJob) -> Decision:
     """From the Job's creation to its end."""
     reports = s.reports
-    started = any(report.stage in UNDER_WAY for report in reports)
-    if not reports:  # a new operator has not asked yet
-        started = s.status.phase == "Running"
+    started = any(_trains(report) for report in reports)
+    if not reports or any(report.stage in LEAVING for report in reports):
+        started |= s.status.phase == "Running"  # what was seen; a new operator has not asked yet
     pods = s.observation.pods_of(s.attempt)
     if all(pod.gone for pod in pods) and not child.failing:
         pods = ()  # its queue has suspended and resumed the Job
@@ -52,6 +52,11 @@ def running(s: Situation, child: ChildJob) -> Decision:
         facts["Running"] = Fact("False", "Starting", reports[0].message if reports else "")
     decision = with_status(s, "Running" if started else "Starting", facts)
     return Decision(at_rest(decision.status) if resting else decision.status, again_in=s.seconds_left)
+
+
+def _trains(report: Report) -> bool:
+    """Not one that ends before its first step, of a mistake in the spec."""
+    return report.stage is Stage.RUNNING or (report.stage in LEAVING and report.progress.step > 0)
 
 
 def _reachability(s: Situation, *, told: bool) -> dict[str, Fact]:

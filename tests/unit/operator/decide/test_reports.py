@@ -11,7 +11,7 @@ from colocated_operator.observe import Obstacle, Pulled
 from colocated_operator.status.conditions import stamp
 from colocated_operator.status.events import events
 from colocated_runtime.contract.outcome import Outcome
-from colocated_runtime.contract.report import Phase, Pressure, Progress, Weights
+from colocated_runtime.contract.report import Phase, Pressure, Progress, Stage, Weights
 from colocated_runtime.contract.status import JobStatus
 
 
@@ -56,6 +56,21 @@ def test_silent_launcher_is_a_condition_and_no_hang() -> None:
     life.passes(15)
     assert life.condition("ReportReachable")["status"] == "False"
     assert life.status["phase"] == "Running"
+
+
+@pytest.mark.parametrize("stage", [Stage.STOPPING, Stage.FINISHED])
+def test_an_attempt_that_ends_before_its_first_step_never_trained(stage: Stage) -> None:
+    life = Life()
+    life.passes(2)
+    life.runs(step=0, stage=stage)
+    assert life.status["phase"] == "Starting"
+    life.runs(step=0, stage=Stage.RUNNING)
+    life.runs(step=0, stage=stage)
+    assert life.status["phase"] == "Running", "it was seen to train"
+    short = Life()
+    short.passes(2)
+    short.runs(step=3, stage=stage)
+    assert short.status["phase"] == "Running"
 
 
 def test_transition_time_moves_only_when_the_status_flips() -> None:
