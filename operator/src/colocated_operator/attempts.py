@@ -1,7 +1,7 @@
 """Creates the objects of an attempt, in an order that a killed operator can take up again: the Job comes last."""
 
 from colocated_operator.desired import AttemptPlan, objects
-from colocated_operator.desired.volumes import reward_config_maps, source_claims
+from colocated_operator.desired.volumes import reward_config_maps, source_claims, template_volumes
 from colocated_operator.kube import Body, Kube, KubeError
 from colocated_operator.observe import Obstacle, controller
 from colocated_runtime.contract import names
@@ -73,7 +73,8 @@ class Attempts:
 
     async def _missing(self, plan: AttemptPlan) -> Obstacle | None:
         """Claims and ConfigMaps that the spec names and that do not exist, or cannot serve it."""
-        return await self._rewards(plan) or await self._sources(plan) or await self._storage(plan)
+        found = await self._rewards(plan) or await self._sources(plan) or await self._storage(plan)
+        return found or await self._template(plan)
 
     async def _rewards(self, plan: AttemptPlan) -> Obstacle | None:
         files: dict[str, Body] = {}
@@ -103,6 +104,12 @@ class Attempts:
             return self._absent(plan, "PersistentVolumeClaim", claim, field)
         if not _serves(found, plan.spec.nodes, "ReadWriteMany"):
             return _not_shared(plan, "StorageNotShared", f"{field}: {claim}", found)
+        return None
+
+    async def _template(self, plan: AttemptPlan) -> Obstacle | None:
+        for kind, name, field in template_volumes(plan.spec):
+            if await self._kube.get(kind, plan.namespace, name) is None:
+                return self._absent(plan, kind, name, field)
         return None
 
     @staticmethod

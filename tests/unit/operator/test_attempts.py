@@ -114,3 +114,31 @@ async def test_source_on_a_claim_for_one_node_is_refused_for_two(source: dict[st
         assert not isinstance(await created(server, **both | source), Obstacle)
     server = Server(found={"shared": claim("ReadWriteOnce"), "data": claim("ReadWriteOnce")})
     assert not isinstance(await created(server, **both | source | {"nodes": 1}), Obstacle)
+
+
+VOLUMES = [
+    {"name": "a", "emptyDir": {}},
+    {"name": "b", "configMap": {"name": "maybe", "optional": True}},
+    {"name": "c", "configMap": {"name": "questions"}},
+    {"name": "d", "persistentVolumeClaim": {"claimName": "data"}},
+    {"name": "e", "configMap": None},
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ({}, "runtime.podTemplate.spec.volumes[2].configMap: there is no ConfigMap 'questions' in namespace ns;"),
+        ({"questions": {}}, "runtime.podTemplate.spec.volumes[3].persistentVolumeClaim: there is no PersistentVolume"),
+    ],
+)
+async def test_what_a_volume_of_the_template_needs(found: dict[str, Body], message: str) -> None:
+    missing = await obstacle(Server(found=found), runtime={"podTemplate": {"spec": {"volumes": VOLUMES}}})
+    assert missing.kind == "Waiting"
+    assert missing.message.startswith(message)
+
+
+async def test_a_template_whose_volumes_have_all_they_need() -> None:
+    server = Server(found={"questions": {}, "data": {}})
+    assert not isinstance(await created(server, runtime={"podTemplate": {"spec": {"volumes": VOLUMES}}}), Obstacle)
+    assert not isinstance(await created(Server(), runtime={"podTemplate": {"spec": None}}), Obstacle)

@@ -1,5 +1,6 @@
 """The pod's volumes and where they are mounted."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,26 @@ def source_claims(spec: JobSpec) -> dict[str, str]:
     """Claims that pvc:// sources name, in order, each with a field that names it."""
     parsed = [(uris.parse(source.uri), source.field) for source in named_sources(spec)]
     return dict(sorted((source.name, field) for source, field in parsed if source.scheme == "pvc"))
+
+
+TEMPLATE_KINDS = {"configMap": ("ConfigMap", "name"), "persistentVolumeClaim": ("PersistentVolumeClaim", "claimName")}
+"""Of a volume: the kind of object that it needs, and the key with that one's name."""
+
+
+def template_volumes(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
+    """Kind, name and field of what the volumes of runtime.podTemplate need. Not of Secrets: they are not ours to read.
+
+    The pod would wait in ContainerCreating for what is missing, and say so in the kubelet's Events alone.
+    """
+    volumes = (spec.runtime.pod_template.get("spec") or {}).get("volumes") or []
+    for index, volume in enumerate(volumes):
+        for source, (kind, key) in TEMPLATE_KINDS.items():
+            needed = (volume or {}).get(source)
+            if not isinstance(needed, Mapping) or needed.get("optional"):
+                continue
+            name = needed.get(key)
+            if isinstance(name, str):
+                yield kind, name, f"runtime.podTemplate.spec.volumes[{index}].{source}"
 
 
 def _storage(plan: AttemptPlan) -> dict[str, Any]:
