@@ -1,10 +1,25 @@
 """Containers of the user's beside the job's own, and pods that do not start, on a real kubelet."""
 
 import os
+import signal
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.kube import apply, at_step, condition, eventually, items, kubectl, patch, reaches, status, stub_job
+from tests.cluster.kube import (
+    apply,
+    at_step,
+    condition,
+    eventually,
+    items,
+    kubectl,
+    of,
+    patch,
+    reaches,
+    status,
+    stub_job,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("operator")]
 
@@ -53,6 +68,45 @@ def test_init_container_that_fails_is_named_and_counted(namespace: str) -> None:
     said = condition(namespace, "fetching", "Failed")
     assert said["reason"] == "Crash"
     assert "container fetch, exit code 1: no such bucket" in said["message"]
+
+
+def launcher_of(namespace: str, name: str) -> int:
+    """The process, as this machine numbers it: its pods run on it."""
+    (pod,) = [entry["metadata"]["name"] for entry in of(name, "pods", namespace)]
+    host = pod.rpartition("-")[0].encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            ours = b"colocated_runtime.launcher" in (entry / "cmdline").read_bytes()
+            if ours and b"HOSTNAME=" + host in (entry / "environ").read_bytes():
+                return int(entry.name)
+    raise AssertionError(f"no launcher of {pod} among the processes")
+
+
+def test_launcher_that_does_not_answer_is_given_up(namespace: str) -> None:
+    """One that is stopped, and one whose place another program has taken."""
+    watchdog = {"stallTimeoutSeconds": 10, "startTimeoutSeconds": 30}
+    common = {"watchdog": watchdog, "restart": {"maxRestarts": 0}}
+    apply(namespace, stub_job("stopped", "--steps", "1000", "--step-seconds", "0.5", **common))
+    replaced = stub_job("replaced", "--steps", "1", **common)
+    (ours,) = replaced["spec"]["runtime"]["podTemplate"]["spec"]["containers"]
+    ours["command"] = ["python", "-c", "import signal; signal.sigwait([signal.SIGTERM])"]
+    apply(namespace, replaced)
+    at_step(namespace, "stopped", 1)
+    launcher = launcher_of(namespace, "stopped")
+    os.kill(launcher, signal.SIGSTOP)
+    try:
+        for name, words in (
+            ("stopped", "stallTimeoutSeconds (10 s)"),
+            ("replaced", "runtime.podTemplate sets command"),
+        ):
+            reaches(namespace, name, "Failed", seconds=240)
+            said = condition(namespace, name, "Failed")
+            assert said["reason"] == "Hung"
+            assert "its launcher has not answered for" in said["message"]
+            assert words in said["message"]
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(launcher, signal.SIGCONT)
 
 
 def test_volume_that_cannot_be_mounted_is_told(namespace: str) -> None:
