@@ -9,12 +9,12 @@ from colocated_operator.desired.volumes import Mounts, mounts
 from colocated_runtime.contract import names
 from colocated_runtime.contract.devices import product_label
 from colocated_runtime.contract.grace import LAUNCHER_SECONDS
+from colocated_runtime.contract.pod_template import REQUIRED
 
 USER = 10001
 LOST_NODE_SECONDS = 30
 """How long pods stay on a node that is not ready; Kubernetes' default is 300."""
 READY_SECONDS = 2
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,

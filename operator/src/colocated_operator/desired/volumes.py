@@ -7,6 +7,7 @@ from typing import Any
 from colocated_operator.desired import AttemptPlan
 from colocated_runtime.contract import names, uris
 from colocated_runtime.contract.job import JobSpec
+from colocated_runtime.contract.pod_template import items
 from colocated_runtime.contract.sources import named_sources
 
 SHARED_MEMORY_PER_RANK_GIB = 2
@@ -72,15 +73,14 @@ def template_volumes(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
 
     The pod would wait in ContainerCreating for what is missing, and say so in the kubelet's Events alone.
     """
-    volumes = (spec.runtime.pod_template.get("spec") or {}).get("volumes") or []
-    for index, volume in enumerate(volumes):
+    for field, volume in items(spec.runtime.pod_template, "volumes"):
         for source, (kind, key) in TEMPLATE_KINDS.items():
-            needed = (volume or {}).get(source)
+            needed = volume.get(source)
             if not isinstance(needed, Mapping) or needed.get("optional"):
                 continue
             name = needed.get(key)
             if isinstance(name, str):
-                yield kind, name, f"runtime.podTemplate.spec.volumes[{index}].{source}"
+                yield kind, name, f"{field}.{source}"
 
 
 def _storage(plan: AttemptPlan) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """When a launcher that does not answer is given up: it would have ended a hung attempt, and hangs itself."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -8,6 +9,7 @@ from colocated_operator.policies.ending import Ending
 from colocated_runtime.contract import names
 from colocated_runtime.contract.job import JobSpec, Watchdog
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.pod_template import items
 from colocated_runtime.contract.report import Stage
 
 MARGIN_SECONDS = 60
@@ -59,6 +61,6 @@ def _words(pod: ChildPod, pulled: Pulled, limit: str, spec: JobSpec) -> str:
 
 def _own_command(spec: JobSpec) -> str:
     """What runtime.podTemplate runs instead of the launcher: command, args or both; empty if nothing."""
-    containers = (spec.runtime.pod_template.get("spec") or {}).get("containers") or []
-    ours: dict[str, Any] = next((entry for entry in containers if entry.get("name") == names.CONTAINER), {})
+    containers = (entry for _, entry in items(spec.runtime.pod_template, "containers"))
+    ours: Mapping[str, Any] = next((entry for entry in containers if entry.get("name") == names.CONTAINER), {})
     return " and ".join(key for key in ("command", "args") if ours.get(key))

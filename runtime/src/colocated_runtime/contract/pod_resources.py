@@ -5,6 +5,7 @@ from typing import Any
 
 from colocated_runtime.contract.job import JobSpec, Resources
 from colocated_runtime.contract.names import CONTAINER
+from colocated_runtime.contract.pod_template import items
 from colocated_runtime.contract.values import quantity_bytes, quantity_value
 
 MOST_BYTES = 1 << 50
@@ -44,11 +45,9 @@ def refusals(spec: JobSpec) -> Iterator[str]:
 
 def _containers(spec: JobSpec, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Those of the template that have resources, with the field's path."""
-    pod = spec.runtime.pod_template.get("spec")
-    found = pod.get(kind) if isinstance(pod, Mapping) else None
-    for index, container in enumerate(found if isinstance(found, list) else []):
-        if isinstance(container, Mapping) and isinstance(container.get("resources"), Mapping):
-            yield f"runtime.podTemplate.spec.{kind}[{index}].resources", container
+    for field, container in items(spec.runtime.pod_template, kind):
+        if isinstance(container.get("resources"), Mapping):
+            yield f"{field}.resources", container
 
 
 def _over(base: Mapping[str, str], said: Any) -> dict[str, str]:

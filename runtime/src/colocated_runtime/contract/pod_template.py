@@ -30,6 +30,15 @@ FORM = {
 """Maps of fields, lists of items, numbers, texts that must be so; what is not named may be anything."""
 
 
+def items(template: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Field and contents of each of spec.KIND (containers, volumes, ...); what has another form is left out."""
+    pod = template.get("spec")
+    found = pod.get(kind) if isinstance(pod, Mapping) else None
+    for index, item in enumerate(found if isinstance(found, list) else []):
+        if isinstance(item, Mapping):
+            yield f"runtime.podTemplate.spec.{kind}[{index}]", item
+
+
 def refusals(template: Any, form: Any = FORM, field: str = "runtime.podTemplate") -> Iterator[str]:
     """What in `template` has another form; null removes a field and is good anywhere."""
     if template is None:

@@ -124,3 +124,11 @@ def test_pod_that_ends_is_not_given_up_before_its_time() -> None:
     life.put_pod(pod(1, deadline=life.now.replace(year=2027)))
     silent(life, 60)
     assert "restarts" not in life.status
+
+
+@pytest.mark.parametrize("containers", ["none", [3], {"name": "colocated"}])
+def test_template_that_has_lost_its_form_meanwhile_stops_no_pass(containers: object) -> None:
+    life = life_of(Pulled(TRAINS))
+    life.spec = spec(watchdog=WATCHDOG, runtime={"podTemplate": {"spec": {"containers": containers}}})
+    silent(life, 170)
+    assert life.status["restarts"][0]["outcome"] == "Hung"
