@@ -66,12 +66,18 @@ LEAST_BYTES = 1 << 16
 """What the ranks' files take, at least."""
 
 
+def free_bytes(directory: Path) -> int | None:
+    """Of the volume that holds `directory`; None where nobody can tell."""
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return None
+
+
 def state_volume_failure(state: Path) -> str:
     """Whether the pod's own volume, which holds the directory `state`, is full; empty if it is not."""
-    try:
-        return STATE_VOLUME_FULL if shutil.disk_usage(state).free < LEAST_BYTES else ""
-    except OSError:
-        return ""
+    free = free_bytes(state)
+    return STATE_VOLUME_FULL if free is not None and free < LEAST_BYTES else ""
 
 
 def replace_text(path: Path, text: str, *, durable: bool = False) -> None:

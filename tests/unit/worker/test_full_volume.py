@@ -1,6 +1,7 @@
 """A volume without space: the writers' own exceptions are recognised as failed writes, and nothing else is."""
 
 import resource
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,7 +76,8 @@ def test_a_full_volume_is_called_so(tmp_path: Path, monkeypatch) -> None:
 
     error = RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 369280 vs 369168\n")
     assert str(trainers.write_failure(error, tmp_path)).startswith("[enforce fail")
-    monkeypatch.setattr(trainers.shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    assert str(trainers.write_failure(error, tmp_path / "gone")).startswith("[enforce fail")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
     assert str(trainers.write_failure(error, tmp_path)).startswith(
         "checkpoint.storage: the volume is full, 4096 bytes are left: [enforce fail"
     )

@@ -1,6 +1,5 @@
 """TRL's GRPO and RLOO trainers with our engine, training step, phases and checkpoints; their mathematics is TRL's."""
 
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -15,6 +14,7 @@ from trl import GRPOTrainer, RLOOTrainer
 from trl.trainer.utils import split_tensor_dict
 
 from colocated_runtime.contract.report import Phase
+from colocated_runtime.files import free_bytes
 from colocated_runtime.planner.settings import StepSettings
 from colocated_runtime.worker import rng
 from colocated_runtime.worker.callbacks import DIFFERENCE
@@ -303,8 +303,10 @@ def write_failure(error: Exception, directory: Path) -> OSError | None:
     if not writer:
         return None
     words = str(error).strip().splitlines()[0]
-    free = shutil.disk_usage(directory).free
-    return OSError(f"checkpoint.storage: the volume is full, {free} bytes are left: {words}" if free < FULL else words)
+    free = free_bytes(directory)
+    if free is not None and free < FULL:
+        words = f"checkpoint.storage: the volume is full, {free} bytes are left: {words}"
+    return OSError(words)
 
 
 class ColocatedGRPOTrainer(Colocated, GRPOTrainer):
