@@ -45,9 +45,10 @@ class RewardModel:
         pieces = [texts[start : start + REWARD_ROWS] for start in range(0, len(texts), REWARD_ROWS)]
         with self._guest.here():
             scores = [score for piece in pieces for score in self._score(piece)]
-        if not all(math.isfinite(score) for score in scores):
+        odd = [score for score in scores if not math.isfinite(score)]
+        if odd:
             raise RewardError(
-                f"{self._field}: the model scored a completion as {next(s for s in scores if not math.isfinite(s))};"
+                f"{self._field}: the model scored a completion as {odd[0]};"
                 " model.dtype bfloat16 or float32 may hold what float16 does not"
             )
         return scores
