@@ -38,6 +38,18 @@ def run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def training(path: Path) -> subprocess.Popen[str]:
+    """A run that goes on, and has shown a step."""
+    process = subprocess.Popen(
+        [*COMMAND, str(path)], cwd=path.parent, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    for line in process.stdout:
+        if "step " in line:
+            break
+    return process
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -94,11 +106,7 @@ def test_a_crash_shows_its_traceback(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 def test_nothing_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
     path = job(tmp_path, "--steps", "3000", "--step-seconds", "0.1")
-    process = subprocess.Popen([*COMMAND, str(path)], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    for line in process.stdout:
-        if "step " in line:
-            break
+    process = training(path)
     state = RankState.model_validate_json(next(tmp_path.rglob("rank-0.json")).read_bytes())
     subprocess.run(["pkill", "-KILL", "-P", str(process.pid)], check=True)
     assert "left no report" in process.communicate(timeout=60)[0]
@@ -138,11 +146,7 @@ def test_ctrl_c_saves_and_the_next_run_goes_on(tmp_path: Path) -> None:
 @pytest.mark.timeout(180)
 def test_a_launcher_that_trains_on_alone_can_be_stopped(tmp_path: Path) -> None:
     path = job(tmp_path, "--steps", "3000", "--step-seconds", "0.1")
-    process = subprocess.Popen([*COMMAND, str(path)], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    for line in process.stdout:
-        if "step " in line:
-            break
+    process = training(path)
     process.kill()
     process.wait()
     refused = run(path)
