@@ -22,5 +22,7 @@ start_controllers() {
   start "$state/bin/kube-controller-manager" --kubeconfig="$state/controller-manager.kubeconfig" --leader-elect=false \
     --service-account-private-key-file="$state/pki/sa.key" --root-ca-file="$state/pki/ca.crt" \
     --use-service-account-credentials
-  start "$state/bin/kube-scheduler" --kubeconfig="$state/scheduler.kubeconfig" --leader-elect=false
+  # A pod whose claim is bound while it is looked at for the first time can miss that; it is looked at again after 10 s, not 5 min.
+  start "$state/bin/kube-scheduler" --kubeconfig="$state/scheduler.kubeconfig" --leader-elect=false \
+    --pod-max-in-unschedulable-pods-duration=10s
 }

@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,19 @@ from tests.cluster.process import Process
 from tests.cluster.proxy import Proxy
 
 CRD = "crd/colocatedrljobs.rl.colocated.dev"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the cluster's own words beside a failed test: what it did is often gone when somebody looks."""
+    report = yield
+    if report.failed:
+        what = kubectl("get", "pods,pvc,pv,events", "-A", "--sort-by=.metadata.creationTimestamp", check=False)
+        report.sections.append(("the cluster", what[-8000:]))
+        for log in sorted((Path(os.environ["KUBECONFIG"]).parent / "logs").glob("*.log")):
+            if log.stem in ("volumes", "kube-scheduler", "kubelet"):
+                report.sections.append((log.name, log.read_text(errors="replace")[-1500:]))
+    return report
 
 
 def restricted(name: str) -> None:
