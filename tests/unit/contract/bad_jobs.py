@@ -50,7 +50,12 @@ BAD_JOBS = [
     BadJob("no-model", {"model": None}, "give model, dataset and at least one reward", "model: missing"),
     BadJob("no-dataset", {"dataset": None}, "give model, dataset and at least one reward", "dataset: missing"),
     BadJob("no-reward", {"rewards": []}, "give model, dataset and at least one reward", "rewards: missing"),
-    BadJob("model-source", {"model.source": "Qwen/Qwen2.5-0.5B"}, "use hf://ORGANISATION/NAME", "model.source: 'Qwen"),
+    BadJob(
+        "model-source",
+        {"model.source": "Qwen/Qwen2.5-0.5B"},
+        "'Qwen/Qwen2.5-0.5B': use hf://ORGANISATION/NAME",
+        "model.source: 'Qwen",
+    ),
     BadJob("hub-path", {"model.source": "hf://Qwen/Qwen2.5/main"}, "use hf://ORGANISATION/NAME", "model.source: 'hf:"),
     BadJob("hub-space", {"model.source": "hf://Qwen/Qwen 2.5"}, "use hf://ORGANISATION/NAME", "model.source: 'hf:"),
     BadJob("hub-slash", {"dataset.source": "hf://openai/"}, "use hf://ORGANISATION/NAME", "dataset.source: 'hf:"),
@@ -110,7 +115,12 @@ BAD_JOBS = [
         "resourceName must be an extended resource",
         "resourceName: cpu is no extended resource",
     ),
-    BadJob("image", {"runtime.image": "my image:1"}, "image must be a reference", "runtime.image: 'my image:1'"),
+    BadJob(
+        "image",
+        {"runtime.image": "my image:1"},
+        "'my image:1': image must be a reference",
+        "runtime.image: 'my image:1'",
+    ),
     BadJob("no-image", {"runtime.image": ""}, "image must be a reference", "runtime.image: ''"),
     BadJob("command", {"runtime.command": [""]}, "command begins with a program", "runtime.command: begins with ''"),
     BadJob(
@@ -125,7 +135,19 @@ BAD_JOBS = [
         "tensorParallel 4 does not divide the 6 ranks of a node",
         "parallelism.tensorParallel: 4 does not divide the 6 ranks",
     ),
-    BadJob("sharding", {"parallelism.sharding": "zero3"}, "not supported yet", "parallelism.sharding: zero3"),
+    BadJob("sharding", {"parallelism.sharding": "zero3"}, "use fsdp", "parallelism.sharding: zero3"),
+    BadJob(
+        "sharding-one-rank",
+        {"parallelism.sharding": "fsdp"},
+        "this job has one",
+        "parallelism.sharding: fsdp: this job has one rank",
+    ),
+    BadJob(
+        "sharding-offload",
+        {"gpusPerNode": 2, "parallelism.sharding": "fsdp", "memory.offload": "optimizer"},
+        "leave one of them out",
+        "memory.offload: optimizer: not with parallelism.sharding: fsdp",
+    ),
     BadJob(
         "offload", {"memory.offload": "optimizerAndGradients"}, "use optimizer", "memory.offload: optimizerAndGradients"
     ),
@@ -153,10 +175,36 @@ BAD_JOBS = [
     BadJob(
         "config-map-name",
         {"rewards": [{"function": "code:score", "configMap": "Bad Name"}]},
-        "no name that a ConfigMap can have",
+        "'Bad Name': no name that a ConfigMap can have",
         "rewards[0].configMap: 'Bad Name' is no name",
     ),
     BadJob("claim-source", {"model.source": "pvc://a-/m"}, "use hf://ORGANISATION/NAME", "model.source: 'pvc:"),
+    *(
+        BadJob(f"path-above-{name}", {field: value}, "a path with .. leaves the claim", refusal)
+        for name, field, value, refusal in (
+            ("model", "model.source", "pvc://c/../other", "model.source: 'pvc://c/../other'"),
+            ("data", "dataset.source", "pvc://c/a/..", "dataset.source: 'pvc://c/a/..'"),
+            ("reward", "rewards", [{"model": "pvc://c/.."}], "rewards[0].model: 'pvc://c/..'"),
+        )
+    ),
+    BadJob(
+        "product",
+        {"gpusPerNode": 1, "device.product": "NVIDIA H200"},
+        "'NVIDIA H200': no value of a node's label",
+        "device.product: 'NVIDIA H200' is no value",
+    ),
+    BadJob(
+        "request-above-limit",
+        {"resources": {"requests": {"cpu": 4, "memory": "2Gi"}, "limits": {"cpu": "3500m", "memory": "2048Mi"}}},
+        "requests.cpu: 4 is more than its limit 3500m",
+        "resources.requests.cpu: 4 is more than its limit 3500m",
+    ),
+    BadJob(
+        "size-limit",
+        {"checkpoint.storage": {"emptyDir": {"sizeLimit": "10 Gi"}}},
+        "'10 Gi': not a quantity; write e.g. 16Gi",
+        "'10 Gi' is no quantity",
+    ),
     BadJob("sleep-on-cpu", {"memory.sleepLevel": 1}, "the engine cannot sleep on CPUs", "memory.sleepLevel: 1"),
     BadJob("float16", {"model.dtype": "float16"}, "float16 cannot be trained in full", "model.dtype: float16"),
     BadJob("lm-head", {"lora.target_modules": ["q_proj", "lm_head"]}, "leave lm_head out", "lora.target_modules: an"),
@@ -194,7 +242,7 @@ BAD_JOBS = [
     BadJob(
         "one-generation",
         {"trainer.num_generations": 1},
-        "num_generations must be at least 2",
+        "'1': num_generations must be at least 2",
         "trainer.num_generations: 1 is too small; use at least 2",
     ),
     BadJob(
@@ -206,7 +254,7 @@ BAD_JOBS = [
     BadJob(
         "lengths",
         {"trainer.max_completion_length": 512, "trainer.vllm_max_model_length": 512},
-        "max_completion_length leaves no room for a prompt",
+        "max_completion_length 512 leaves no room for a prompt in vllm_max_model_length 512",
         "trainer.vllm_max_model_length: 512",
     ),
     BadJob("type", {"trainer.num_generations": "eight"}, "must be of type integer", "'eight' is not a whole number"),

@@ -189,12 +189,12 @@ def test_booleans_that_trl_takes_are_taken() -> None:
             "TRL has no code for Megatron-LM, whose backward pass would silently do nothing",
         ),
         ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed's ZeRO is not supported yet"),
-        ("ACCELERATE_USE_FSDP", "FSDP is not supported yet"),
+        ("ACCELERATE_USE_FSDP", "FSDP is switched on by parallelism.sharding: fsdp"),
     ],
 )
 def test_variables_that_would_shard_the_model_past_the_spec(name: str, words: str) -> None:
     (message,) = said(runtime__env=[{"name": name, "value": "true"}])
-    assert message.startswith(f"runtime.env: {name}: {words}; leave it out: each rank trains the whole model")
+    assert message.startswith(f"runtime.env: {name}: {words}; leave it out: parallelism.sharding: fsdp shares")
     assert said(runtime__env=[{"name": name, "value": "false"}]) == []
     own_program = {"command": ["python", "train.py"], "env": [{"name": name, "value": "true"}]}
     assert said(model=None, dataset=None, rewards=None, runtime=own_program) == []

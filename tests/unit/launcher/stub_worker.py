@@ -23,8 +23,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--step-seconds", type=float, default=0.05)
     parser.add_argument("--rank", type=int, default=0, help="the one that misbehaves")
-    for name in ("--fail-at", "--kill-at", "--hang-at"):
+    for name in ("--fail-at", "--kill-at", "--hang-at", "--leave-at"):
         parser.add_argument(name, type=int, default=-1)
+    parser.add_argument("--exit-code", type=int, default=0, help="with which it leaves without a word")
     parser.add_argument("--hang", choices=["asleep", "stopped", "busy", "locked"], default="asleep")
     parser.add_argument("--exit-at-end", type=int, default=0, help="exit code after Complete was said")
     parser.add_argument("--start-seconds", type=float, default=0.0)
@@ -104,6 +105,8 @@ class Stub:
             raise RuntimeError(f"the stub fails at step {step}")
         if step == self.asked.kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
+        if step == self.asked.leave_at:
+            os._exit(self.asked.exit_code)
         if step == self.asked.hang_at:
             hang(self.asked.hang)
 

@@ -51,6 +51,14 @@ def test_a_rank_that_is_killed_is_named(launch) -> None:
     assert "rank 1 was killed by SIGKILL" in final.message
 
 
+def test_a_rank_that_leaves_without_a_word_is_named(launch) -> None:
+    final = launch("--leave-at", "2", "--exit-code", "3", "--rank", "1", "--gloo", processes_per_node=2).finish(120)
+    assert (final.outcome, final.rank, final.exit_code) == (Outcome.CRASH, 1, 3)
+    assert final.message.startswith(
+        "rank 1 ended with exit code 3 in phase Rollout after step 1, and told no cause: usually a reward function or"
+    )
+
+
 def test_a_crash_after_the_end_is_still_complete(launch) -> None:
     running = launch("--exit-at-end", "139")
     assert running.finish().outcome is Outcome.COMPLETE

@@ -119,7 +119,7 @@ def test_boundaries_in_rows_imply_likely_lengths(most: int, fields: dict[str, An
 def test_p10_a_7b_model_on_two_gpus_needs_its_states_on_the_host_while_generating() -> None:
     """The script with offload ran; a neighbour of the same size, offload not told, did not."""
     fields: dict[str, Any] = {"gpusPerNode": 2, "utilization": 0.6, "parallelism": {
-        "sharding": "fsdp", "tensorParallel": 2}, "trainer": {"per_device_train_batch_size": 2}}  # fmt: skip
+        "sharding": "zero3", "tensorParallel": 2}, "trainer": {"per_device_train_batch_size": 2}}  # fmt: skip
     away = case("Qwen/Qwen2.5-7B", H100, Lengths(1024, 1024), memory={"offload": "optimizer"}, **fields)
     here = case("Qwen/Qwen2.5-7B", H100, Lengths(1024, 1024), **fields)
     assert gib(away, Phase.ROLLOUT) < 79.1 < gib(here, Phase.ROLLOUT)

@@ -319,7 +319,7 @@ def test_separate_devices_are_named_where_nothing_else_fits() -> None:
         ({"device": {"memory": "125Gi"}, "memory": {"offload": "none"}}, "Fits with memory.offload: optimizer."),
         (
             {"lora": {"r": 8}, "device": {"memory": "48Gi"}},
-            "Fits with gpusPerNode: 4, parallelism.tensorParallel: 4, or",
+            "Fits with gpusPerNode: 2, parallelism.sharding: fsdp, or",
         ),
     ],
 )

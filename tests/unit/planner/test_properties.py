@@ -165,6 +165,8 @@ def mended(fields: dict[str, Any], way_out: str) -> dict[str, Any]:
             node[path[-1]] = text.removesuffix("B").replace(" ", "") if "Gi" in text else json.loads(text)
     if found := re.search(r"memory\.offload: (\w+)", way_out):
         changed["memory"]["offload"] = found[1]
+    if "parallelism.sharding: fsdp" in way_out:
+        changed["parallelism"] = {**changed.get("parallelism", {}), "sharding": "fsdp"}
     if "adamw_torch_fused" in way_out:
         changed["trainer"]["optim"] = "adamw_torch_fused"
     if "lora:" in way_out:

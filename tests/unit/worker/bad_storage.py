@@ -50,6 +50,8 @@ def mend():
 
 def change(self):
     remember(self)
+    if self.accelerator.process_index:
+        return  # the volume is everybody's
     if self.state.global_step == 1:
         self._phases._trace._close()  # a file that is open for writing keeps a volume from being remounted
         spoil()

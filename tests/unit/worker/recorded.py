@@ -19,6 +19,7 @@ import torch  # noqa: E402
 from colocated_runtime.worker import rng  # noqa: E402
 from colocated_runtime.worker.__main__ import main  # noqa: E402
 from colocated_runtime.worker.trainers import Colocated  # noqa: E402
+from colocated_runtime.worker.weights import local  # noqa: E402
 
 FORGET = os.environ.get("FORGET", "")
 remember, load = Colocated.remember, Colocated._load_optimizer_and_scheduler
@@ -27,7 +28,7 @@ remember, load = Colocated.remember, Colocated._load_optimizer_and_scheduler
 def checksum(tensors):
     digest = hashlib.sha256()
     for tensor in tensors:
-        digest.update(tensor.detach().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(local(tensor.detach()).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -39,7 +40,7 @@ def recorded(self):
         "step": self.state.global_step,
         "learning_rate": self.optimizer.param_groups[0]["lr"],
         "parameters": checksum(parameters),
-        "optimizer": checksum(state[name].reshape(-1) for state in states for name in sorted(state)),
+        "optimizer": checksum(local(state[name]).reshape(-1) for state in states for name in sorted(state)),
     }
     with (Path(os.environ["RECORDER_DIR"]) / "steps.jsonl").open("a") as file:
         file.write(json.dumps(facts) + "\n")

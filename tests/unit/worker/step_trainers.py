@@ -27,6 +27,7 @@ from colocated_runtime.planner.settings import StepSettings  # noqa: E402
 from colocated_runtime.worker.phases import Moved  # noqa: E402
 from colocated_runtime.worker.throughput import Meter  # noqa: E402
 from colocated_runtime.worker.trainers import TRAINERS, Collaborators  # noqa: E402
+from colocated_runtime.worker.weights import gathered  # noqa: E402
 
 torch.set_num_threads(1)  # of so little work, threads make more
 
@@ -169,7 +170,8 @@ class Seen(TrainerCallback):
     logs: list[dict[str, float]] = field(default_factory=list)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        self.gradients.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        found = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+        self.gradients.append({name: gathered(gradient).clone() for name, gradient in found.items()})
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if "reward" in logs:

@@ -1,21 +1,16 @@
 """What the worker refuses before torch is imported: the same words as the operator's, where no operator has looked."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.contract.bad_jobs import GOOD, changed
+from tests.unit.worker.rank import run_rank
 
-from colocated_runtime.contract import names
-from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec, Lora
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.refusals import refusals
-from colocated_runtime.contract.report import RankState
 from colocated_runtime.worker import checks
 from colocated_runtime.worker.errors import UserError
 
@@ -29,23 +24,6 @@ def test_adapters_on_tied_embeddings() -> None:
     checks.adapters(None, tied=True)
 
 
-def rank_state(directory: Path, spec: dict[str, Any]) -> RankState:
-    attempt = Attempt(
-        name="job", namespace="ns", uid="0123456789", generation=1, attempt=1, hosts=["localhost"],
-        storage_uri="pvc://claim", spec=JobSpec.model_validate(spec),
-    )  # fmt: skip
-    (directory / "attempt.json").write_text(attempt.model_dump_json(by_alias=True))
-    done = subprocess.run(
-        [sys.executable, "-m", "colocated_runtime.worker"], capture_output=True, text=True, timeout=30,
-        env=os.environ | {
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            names.ENV_ATTEMPT_FILE: str(directory / "attempt.json"), names.ENV_STATE_DIR: str(directory),
-        },
-    )  # fmt: skip
-    assert done.returncode == 1
-    return RankState.model_validate_json((directory / "rank-0.json").read_text())
-
-
 @pytest.mark.parametrize(
     "changes",
     [{"dataset": None}, {"rewards": []}, {"model.dtype": "float16"}, {"trainer.num_generations": 7, "lora.r": 8}],
@@ -53,7 +31,7 @@ def rank_state(directory: Path, spec: dict[str, Any]) -> RankState:
 )
 def test_a_bad_job_fails_with_the_operators_words(tmp_path: Path, changes: dict[str, Any]) -> None:
     spec = changed(GOOD, changes)
-    state = rank_state(tmp_path, spec)
+    state = run_rank(tmp_path, spec).state
     assert state.outcome is Outcome.USER_ERROR
     assert state.message == "; ".join(refusals(JobSpec.model_validate(spec)))
     assert state.traceback == ""

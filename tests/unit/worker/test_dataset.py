@@ -134,3 +134,33 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(tmp_path: Path, conte
     (tmp_path / "rows.jsonl").write_bytes(content)
     with pytest.raises(UserError, match=f"^dataset.source: file://.*/rows.jsonl: {words}"):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("rows.csv", b"prompt,answer\na,1\nb\n", "line 3 has 1 column, and line 1 names 2"),
+        ("rows.csv", b"prompt,answer\na,1,2\nb,3,4\n", "line 2 has 3 columns, and line 1 names 2"),
+        ("rows.csv", b"prompt,answer\na,1\nb,3,4\n", "line 3 has 3 columns, and line 1 names 2"),
+        ("rows.json", b'[{"prompt": "a"},\n{"prompt": "b", "prompt": "c"}]', "line 2 has the key 'prompt' twice"),
+        ("rows.jsonl", b'{"prompt": "a"}\n{"prompt": "b", "prompt": "c"}\n', "line 2 has the key 'prompt' twice"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_what_readers_pass_over_is_named_with_file_and_line(
+    tmp_path: Path, kind: str, name: str, content: bytes, words: str
+) -> None:
+    """pandas fills up short rows, takes the first column of longer ones for an index, and the last of equal keys."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).write_bytes(content)
+    source = tmp_path / "data" if kind == "directory" else tmp_path / "data" / name
+    with pytest.raises(UserError, match=f"^dataset.source: file://.*/data.*{name}: {words}") as caught:
+        load(tmp_path, source=f"file://{source}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_parquet_file_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_bytes(b"no such thing")
+    with pytest.raises(UserError, match=r"^dataset: cannot read .*, split 'train': Parquet magic bytes") as caught:
+        load(tmp_path, source=f"file://{tmp_path}/rows.parquet")
+    assert "\n" not in str(caught.value)

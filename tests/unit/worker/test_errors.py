@@ -66,6 +66,7 @@ def test_a_full_device_is_told_with_its_phase(tmp_path: Path) -> None:
     assert words(OutOfMemoryError("x"), Outcome.DEVICE_OUT_OF_MEMORY) == "the device's memory ran out in phase Start: x"
     assert words(wrapped, Outcome.CRASH) == "the engine died"
     assert words(ValueError(), Outcome.CRASH) == "ValueError"
+    assert words(SystemExit(3), Outcome.CRASH) == "a library called sys.exit(3)"
 
 
 def test_the_cause_counts() -> None:
@@ -121,3 +122,11 @@ def test_what_is_shown_has_an_end() -> None:
     assert len(errors.trace(error)) < 100_000
     assert errors.trace(error).startswith("Traceback")
     assert len(errors.words(error, Outcome.CRASH)) < 10_000
+
+
+def test_the_log_has_one_line_for_what_has_a_cause_in_words() -> None:
+    assert errors.told(UserError("dataset: no rows")) == "UserError: dataset: no rows"
+    lost = RuntimeError("gloo: Connection closed by peer [::1]\nmore")
+    words = "another rank is lost, and the cause is in its log: RuntimeError: gloo: Connection closed by peer [::1]"
+    assert errors.told(lost) == words
+    assert errors.told(caught(lambda: [].pop())).startswith("Traceback")

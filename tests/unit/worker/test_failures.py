@@ -1,5 +1,7 @@
 """How a rank fails: state file, exit code, and the other rank with it."""
 
+import re
+
 import pytest
 
 from colocated_runtime.contract.outcome import Outcome
@@ -21,6 +23,34 @@ def test_a_reward_that_raises(raising):
     assert failed.outcome is Outcome.USER_ERROR
     assert failed.message == "rewards[0].function: raising:reward raised KeyError: 'solution'"
     assert 'raise KeyError("solution")' in failed.traceback
+    assert re.search(r"\nRewardError: .* raised KeyError: 'solution' \(.*raising.py, line 10\)\n", raising.output)
+
+
+def test_no_log_has_a_traceback_for_a_users_mistake(raising):
+    """torchrun's own words apart, which are not in a rank's log."""
+    before_torchrun = raising.output.partition("Sending process")[0].partition("failed (exitcode")[0]
+    assert "Traceback" not in before_torchrun
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"generation_kwargs": {"foo": 1}}, "trainer.generation_kwargs: vLLM refuses them: Unexpected keyword"),
+        ({"model_init_kwargs": {"foo": 1}}, "trainer.model_init_kwargs: the model takes no foo ("),
+        ({"adam_beta1": 2.0}, "trainer.optim: adamw_torch_fused cannot be made of optim_args,"),
+        ({"optim_args": "foo"}, "trainer.optim: adamw_torch_fused cannot be made of optim_args,"),
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "trainer.lr_scheduler_kwargs: the scheduler cosine_with_min_lr"),
+    ],
+    ids=str,
+)
+def test_an_option_that_fails_where_it_is_used_is_named(make_workplace, option, words):
+    place = make_workplace()
+    run = place.run(place.spec(evaluation=None, trainer=option), torchrun=False)
+    assert run.state.outcome is Outcome.USER_ERROR
+    assert run.state.message.startswith(words)
+    assert run.state.traceback == ""
+    assert "Traceback" not in run.output
+    assert f"UserError: {words}" in run.output
 
 
 def test_the_rank_to_blame_is_the_first_to_end(raising):

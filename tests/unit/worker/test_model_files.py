@@ -55,6 +55,19 @@ def test_no_model(tmp_path: Path) -> None:
     assert "is no directory" in said(tmp_path / "adapter_config.json")
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("{", "config.json: is no JSON: "),
+        ("[]", "config.json: holds list, no object"),
+        ('{"max_position_embeddings": -1}', "config.json: max_position_embeddings: -1 is no number of tokens; "),
+    ],
+)
+def test_a_configuration_that_is_none(tmp_path: Path, config: str, words: str) -> None:
+    (model(tmp_path, "a.safetensors") / "config.json").write_text(config)
+    assert said(tmp_path).startswith(f"model.source: file:///m: {tmp_path}/{words}")
+
+
 def test_a_missing_shard(tmp_path: Path) -> None:
     assert "lacks b.safetensors" in said(model(tmp_path, "a.safetensors", index=TWO))
 

@@ -74,10 +74,14 @@ def test_before_the_first_step_there_is_nothing_to_save(make_workplace):
     assert stopped.state.checkpoints == []
 
 
-@pytest.mark.parametrize("tensor_parallel", [2, 1], ids=["one shared engine", "two engines"])
-def test_all_ranks_break_the_same_rollout_off(make_workplace, tensor_parallel):
+@pytest.mark.parametrize(
+    ("tensor_parallel", "sharding"), [(2, "none"), (1, "none"), (1, "fsdp")],
+    ids=["one shared engine", "two engines", "states shared out"],
+)  # fmt: skip
+def test_all_ranks_break_the_same_rollout_off(make_workplace, tensor_parallel, sharding):
     place = make_workplace()
-    stopped = run(place, rollout=3, step=20, processesPerNode=2, parallelism={"tensorParallel": tensor_parallel})
+    parallelism = {"tensorParallel": tensor_parallel, "sharding": sharding}
+    stopped = run(place, rollout=3, step=20, processesPerNode=2, parallelism=parallelism)
     assert stopped.exit_code == 0, stopped.output[-3000:]
     assert [state.outcome for state in stopped.states] == [Outcome.PREEMPTED] * 2
     assert [saved.step for saved in stopped.state.checkpoints] == [2]

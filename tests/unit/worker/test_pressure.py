@@ -175,3 +175,15 @@ def test_the_activations_of_the_failed_piece_are_free_before_the_next_try():
 
     TokenBudget(8, lambda message: None).run([4, 4], packed_pieces, work, lambda: None)
     assert alive == [None, None]
+
+
+def test_what_other_ranks_take_part_in_is_not_done_again():
+    told, done = [], []
+
+    def work(piece):
+        done.append(piece)
+        raise torch.OutOfMemoryError("full")
+
+    with pytest.raises(torch.OutOfMemoryError, match="full"):
+        TokenBudget(8, told.append, again=False).run([4, 4, 4], packed_pieces, work, told.clear)
+    assert (done, told) == ([[0, 1]], [])

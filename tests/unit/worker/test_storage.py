@@ -26,13 +26,22 @@ def small(make_workplace) -> Iterator[object]:
     subprocess.run(["umount", str(place.storage)], check=True)
 
 
+SHARED_OUT = {"processesPerNode": 2, "parallelism": {"sharding": "fsdp"}}
+
+
 @pytest.mark.parametrize(
-    ("how", "words"),
-    [("full", "No space left"), ("read-only", "Read-only file system"), ("gone", "No such file or directory")],
+    ("how", "words", "ranks"),
+    [
+        ("full", "No space left", {}),
+        ("read-only", "Read-only file system", {}),
+        ("gone", "No such file or directory", {}),
+        ("full", "No space left", SHARED_OUT),
+    ],
+    ids=["full", "read-only", "gone", "full, for two ranks that write their parts"],
 )
-def test_training_goes_on(small, how, words):
+def test_training_goes_on(small, how, words, ranks):
     """The volume takes nothing at the ends of steps 1 and 2, neither checkpoints nor evaluations."""
-    spec = small.spec(checkpoint={"everySteps": 1, "keep": 1}, trainer={"max_steps": 4})
+    spec = small.spec(checkpoint={"everySteps": 1, "keep": 1}, trainer={"max_steps": 4}, **ranks)
     spec["evaluation"]["everySteps"] = 1
     run = small.run(spec, script=SCRIPT, torchrun=False, STORAGE=how)
     assert run.exit_code == 0, run.output[-3000:]

@@ -166,7 +166,9 @@ class Parallelism(Contract):
         default=1, ge=1, le=64, description="Ranks that share one engine; divides the ranks of a node."
     )
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = Field(
-        default="none", description="How the trainer's states are sharded over the ranks."
+        default="none",
+        description="How the trainer's weights, gradients and optimizer states are shared out over the ranks. none:"
+        " each rank has all of them; fsdp: its part (FSDP2). ZeRO is not supported yet.",
     )
 
 

@@ -11,7 +11,7 @@ from colocated_runtime.contract.batches import batches
 from colocated_runtime.contract.job import Dataset, JobSpec, Lora, Reward, Runtime
 from colocated_runtime.contract.names import ENV_MASTER_PORT, OBJECT_NAME, OPERATORS_VARIABLES
 from colocated_runtime.contract.pod_resources import MOST_BYTES
-from colocated_runtime.contract.rules import IMAGE, RESOURCE_NAME
+from colocated_runtime.contract.rules import IMAGE, LABEL, RESOURCE_NAME
 from colocated_runtime.contract.sources import named_sources
 from colocated_runtime.contract.values import port, quantity_bytes
 
@@ -21,21 +21,19 @@ LEAST_BYTES = 1 << 20
 """Nobody means less as the memory of a pod, or as a volume: the unit is missing."""
 MOST_ROWS = 10_000_000
 """Of a reasoning-gym dataset, all of which are made before training."""
-LABEL = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-"""A value of a node's label: the product becomes node affinity."""
 REASONING_GYM_SIZE = 500
 """Rows of a reasoning-gym dataset that says no size."""
 
 SHARDING_VARIABLES = {
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed's ZeRO is not supported yet",
-    "ACCELERATE_USE_FSDP": "FSDP is not supported yet",
+    "ACCELERATE_USE_FSDP": "FSDP is switched on by parallelism.sharding: fsdp",
     "ACCELERATE_USE_MEGATRON_LM": "TRL has no code for Megatron-LM, whose backward pass would silently do nothing",
     "ACCELERATE_USE_PARALLELISM_CONFIG": "tensor and context parallel training are not supported",
 }
 """By which accelerate would spread the trainer's model over the ranks, past parallelism.sharding."""
 WAYS_OUT = (
-    "leave it out: each rank trains the whole model, parallelism.tensorParallel divides the engine's, and lora or"
-    " memory.offload: optimizer make room"
+    "leave it out: parallelism.sharding: fsdp shares the trainer's states out over the ranks,"
+    " parallelism.tensorParallel divides the engine's weights, and lora or memory.offload: optimizer make room"
 )
 
 
@@ -175,7 +173,7 @@ def _storage(spec: JobSpec) -> Iterator[str]:
 
 def _names(spec: JobSpec) -> Iterator[str]:
     """What no object can be called, and would be waited for without end."""
-    for field, kind, name in _named(spec):
+    for field, kind, name in named_objects(spec):
         if not re.fullmatch(OBJECT_NAME, name):
             yield (
                 f"{field}: {name!r} is no name that a {kind} can have; use that of an existing one: lower-case letters,"
@@ -183,7 +181,7 @@ def _names(spec: JobSpec) -> Iterator[str]:
             )
 
 
-def _named(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
+def named_objects(spec: JobSpec) -> Iterator[tuple[str, str, str]]:
     """Field, kind and name of the objects that have to exist; claims of sources are part of their URIs."""
     if spec.checkpoint.storage.claim is not None:
         yield "checkpoint.storage.claim", "PersistentVolumeClaim", spec.checkpoint.storage.claim
@@ -246,12 +244,8 @@ def _datasets(spec: JobSpec) -> Iterator[str]:
 
 
 def _model(spec: JobSpec) -> Iterator[str]:
-    model, parallel = spec.model, spec.parallelism
-    if parallel.sharding != "none":
-        yield (
-            f"parallelism.sharding: {parallel.sharding} is not supported yet; use none. Where full training does not"
-            " fit, train adapters (lora), or set memory.offload: optimizer"
-        )
+    model = spec.model
+    yield from _sharding(spec)
     for name in sharding_variables({variable.name: variable.value or "true" for variable in spec.runtime.env}):
         yield f"runtime.env: {name}: {SHARDING_VARIABLES[name]}; {WAYS_OUT}"
     if spec.memory.offload == "optimizerAndGradients":
@@ -266,6 +260,21 @@ def _model(spec: JobSpec) -> Iterator[str]:
         yield from devices.wrong_dtype(model.dtype, spec.device.product)
     if spec.lora:
         yield from _lora(spec.lora)
+
+
+def _sharding(spec: JobSpec) -> Iterator[str]:
+    sharding = spec.parallelism.sharding
+    if sharding == "none":
+        return
+    if sharding != "fsdp":
+        yield (
+            f"parallelism.sharding: {sharding} is not supported yet; use fsdp, which shares weights, gradients and"
+            " optimizer states out over the ranks as zero3 does"
+        )
+    if spec.world_size == 1:
+        yield f"parallelism.sharding: {sharding}: this job has one rank; use none, or a larger gpusPerNode"
+    if spec.memory.offload == "optimizer":
+        yield f"memory.offload: optimizer: not with parallelism.sharding: {sharding}; leave one of them out"
 
 
 def _lora(lora: Lora) -> Iterator[str]:

@@ -3,6 +3,7 @@
 `refusals` says the same in Python, for what comes without an API server; a test holds the two together.
 """
 
+import json
 from dataclasses import dataclass
 
 from colocated_runtime.contract.names import NAME_MAX, OBJECT_NAME
@@ -21,13 +22,18 @@ class Rule:
     """JSON path below the node, for the error's field; must be declared in the schema."""
     expression: str = ""
     """CEL for a message with the values in it."""
+    value: str = ""
+    """CEL for the value that is wrong: the message begins with it."""
     forbidden: bool = False
     """The field must not be there (or not change), rather than have another value."""
 
     def as_dict(self) -> dict[str, str]:
         """As the API server reads it."""
         entry = {"rule": self.rule, "message": self.message}
-        if self.expression:
+        if self.value:
+            # Of string(), the API server cannot estimate the cost.
+            entry["messageExpression"] = json.dumps(f"'%s': {self.message}") + f".format([{self.value}])"
+        elif self.expression:
             entry["messageExpression"] = self.expression
         if self.path:
             entry["fieldPath"] = self.path
@@ -63,6 +69,8 @@ MODEL_SOURCE = f"^({FETCHED})$"
 DATASET_SOURCE = rf"^({FETCHED}|reasoning-gym://{TASK}(\\?.*)?)$"
 RESOURCE_NAME = "[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 """Of an extended resource: the others are not a device's."""
+LABEL = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+"""A value of a node's label: device.product becomes node affinity."""
 IMAGE = "[A-Za-z0-9][A-Za-z0-9_./:@-]*"
 
 
@@ -72,6 +80,7 @@ def object_name(field: str, kind: str) -> Rule:
         f"!has(self.{field}) || self.{field}.matches('^{OBJECT_NAME}$')",
         f"no name that a {kind} can have; use that of an existing one: lower-case letters, digits, - and .",
         f".{field}",
+        value=f"self.{field}",
     )
 
 
@@ -80,32 +89,62 @@ def exactly_one(*fields: str) -> str:
     return f"[{', '.join(f'has(self.{field})' for field in fields)}].filter(given, given).size() == 1"
 
 
+def inside_claim(field: str) -> Rule:
+    """`field`, where it is there and names a claim, stays inside it."""
+    return Rule(
+        f"!has(self.{field}) || !self.{field}.startsWith('pvc://') || !self.{field}.matches('/[.][.](/|$)')",
+        "a path with .. leaves the claim; use pvc://CLAIM/PATH",
+        f".{field}",
+        value=f"self.{field}",
+    )
+
+
 QUANTITY = Rule(
     "type(self) == int || isQuantity(string(self))",
     "not a quantity; write e.g. 16Gi, 500m or 4",
+    value="self",
 )
+
+
+def not_above(name: str) -> Rule:
+    """The request of resource `name` is at most its limit. By name: a message about all would cost CEL too much."""
+    request, limit = f"string(self.requests['{name}'])", f"string(self.limits['{name}'])"
+    return Rule(
+        f"!has(self.requests) || !has(self.limits) || !('{name}' in self.requests) || !('{name}' in self.limits)"
+        f" || !isQuantity({request}) || !isQuantity({limit}) || !quantity({request}).isGreaterThan(quantity({limit}))",
+        f"requests.{name} is more than its limit; lower it, or raise limits.{name}",
+        ".requests",
+        expression=f"'requests.{name}: ' + {request} + ' is more than its limit ' + {limit}"
+        f" + '; lower it, or raise limits.{name}'",
+    )
+
 
 MODEL_SOURCE_MESSAGE = "use hf://ORGANISATION/NAME, pvc://CLAIM/PATH or file:///PATH/IN/IMAGE"
 
 BY_MODEL: dict[str, tuple[Rule, ...]] = {
     "Model": (
-        Rule(f"self.source.matches('{MODEL_SOURCE}')", MODEL_SOURCE_MESSAGE, ".source"),
+        Rule(f"self.source.matches('{MODEL_SOURCE}')", MODEL_SOURCE_MESSAGE, ".source", value="self.source"),
         Rule(
             "!has(self.revision) || self.source.startsWith('hf://')",
             "only an hf:// source has revisions; leave revision out",
             ".revision",
+            value="self.revision",
         ),
+        inside_claim("source"),
     ),
     "Dataset": (
+        inside_claim("source"),
         Rule(
             f"self.source.matches('{DATASET_SOURCE}')",
             "use hf://ORGANISATION/NAME, pvc://CLAIM/PATH, file:///PATH or reasoning-gym://TASK?size=N&seed=N",
             ".source",
+            value="self.source",
         ),
         Rule(
             "!has(self.revision) || self.source.startsWith('hf://')",
             "only an hf:// source has revisions; leave revision out",
             ".revision",
+            value="self.revision",
         ),
         Rule(
             "self.conversational || !has(self.systemPrompt) || !has(self.promptTemplate)",
@@ -121,8 +160,23 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
             ".configMap",
         ),
         object_name("configMap", "ConfigMap"),
-        Rule(f"!has(self.model) || self.model.matches('{MODEL_SOURCE}')", MODEL_SOURCE_MESSAGE, ".model"),
+        Rule(
+            f"!has(self.model) || self.model.matches('{MODEL_SOURCE}')",
+            MODEL_SOURCE_MESSAGE,
+            ".model",
+            value="self.model",
+        ),
+        inside_claim("model"),
     ),
+    "Device": (
+        Rule(
+            f"!has(self.product) || self.product.matches('^{LABEL}$')",
+            "no value of a node's label; write it as the label does, e.g. NVIDIA-H100-80GB-HBM3",
+            ".product",
+            value="self.product",
+        ),
+    ),
+    "Resources": tuple(map(not_above, ("cpu", "memory", "ephemeral-storage"))),
     "Lora": (
         Rule(
             "!has(self.target_modules) || size(self.target_modules) == 1 || !('all-linear' in self.target_modules)",
@@ -137,8 +191,8 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
     ),
     "Parallelism": (
         Rule(
-            "!has(self.sharding) || self.sharding == 'none'",
-            "sharded training is not supported yet; use none",
+            "!has(self.sharding) || self.sharding in ['none', 'fsdp']",
+            "DeepSpeed's ZeRO is not supported yet; use fsdp, which shares the trainer's states out as zero3 does",
             ".sharding",
         ),
     ),
@@ -173,6 +227,7 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
             f"!has(self.image) || self.image.matches('^{IMAGE}$')",
             "image must be a reference, such as registry.example/team/name:tag; leave it out for the operator's own",
             ".image",
+            value="self.image",
         ),
         Rule(
             "!has(self.command) || size(self.command) == 0 || self.command[0].trim() != ''",
@@ -185,6 +240,7 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
             f"self.resourceName.matches('^{RESOURCE_NAME}$')",
             "resourceName must be an extended resource, such as nvidia.com/gpu; for a job on CPUs leave it out",
             ".resourceName",
+            value="self.resourceName",
         ),
         Rule(
             "(has(self.runtime.command) && size(self.runtime.command) > 0)"
@@ -214,6 +270,17 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
             ".parallelism.tensorParallel",
             expression="'tensorParallel %d does not divide the %d ranks of a node; use a divisor of it, or change"
             f" gpusPerNode'.format([self.parallelism.tensorParallel, {RANKS}])",
+        ),
+        Rule(
+            f"self.parallelism.sharding == 'none' || self.nodes * {RANKS} > 1",
+            "sharding shares the trainer's states out over the ranks, and this job has one; use none, or a larger"
+            " gpusPerNode",
+            ".parallelism.sharding",
+        ),
+        Rule(
+            "self.parallelism.sharding == 'none' || !has(self.memory.offload) || self.memory.offload == 'none'",
+            "offload does not go with sharding; leave one of them out",
+            ".memory.offload",
         ),
         Rule(
             "self.nodes == 1 || (has(self.checkpoint.storage) && (has(self.checkpoint.storage.claim)"
@@ -260,6 +327,9 @@ BY_MODEL: dict[str, tuple[Rule, ...]] = {
             "max_completion_length leaves no room for a prompt: raise vllm_max_model_length (prompt + completion), or"
             " lower max_completion_length",
             ".trainer.vllm_max_model_length",
+            expression=f"'max_completion_length %d leaves no room for a prompt in vllm_max_model_length %d: raise the"
+            f" latter (prompt + completion), or lower the former'.format([{COMPLETION},"
+            " self.trainer.vllm_max_model_length])",
         ),
         Rule(
             "!has(self.rewards) || !self.rewards.exists(r, has(r.name) && r.name == 'reasoning_gym')"
@@ -278,13 +348,19 @@ TRAINER = (
         for name, instead in OWNED.items()
     ),
     *(
-        Rule(f"!has(self.{name}) || self.{name} >= {least}", f"{name} must be at least {least}", f".{name}")
+        Rule(
+            f"!has(self.{name}) || self.{name} >= {least}",
+            f"{name} must be at least {least}",
+            f".{name}",
+            value=f"self.{name}",
+        )
         for name, least in MINIMUM.items()
     ),
     Rule(
         "!has(self.max_steps) || self.max_steps > 0 || self.max_steps == -1",
         "max_steps must be above 0; leave it out to train num_train_epochs",
         ".max_steps",
+        value="self.max_steps",
     ),
 )
 """On the node `spec.trainer`."""
@@ -293,15 +369,16 @@ NAME = Rule(
     f"self.metadata.name.size() <= {NAME_MAX} && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
     f"metadata.name: at most {NAME_MAX} characters: lower-case letters, digits and -, beginning with a letter, ending"
     " with a letter or digit. The names of the job's pods and Service are made from it",
+    expression=f"'metadata.name: at most {NAME_MAX} characters: lower-case letters, digits and -, beginning with a"
+    " letter, ending with a letter or digit; \\'%s\\' has %d'.format([self.metadata.name, self.metadata.name.size()])",
 )
 
 IMMUTABLE = (
     "algorithm", "model", "dataset", "evaluation", "rewards", "trainer", "lora", "nodes", "gpusPerNode",
-    "resourceName", "processesPerNode", "device", "resources", "parallelism", "memory", "checkpoint",
+    "resourceName", "processesPerNode", "device", "parallelism", "memory", "checkpoint",
 )  # fmt: skip
-"""Fields of spec that cannot change once an attempt was started. Not: restart, watchdog, suspend and the deadlines."""
-IMMUTABLE_RUNTIME = ("image", "imagePullPolicy", "command", "env", "envFrom")
-"""The same of spec.runtime; podTemplate may change."""
+"""Fields of spec that cannot change once an attempt was started. Not: resources and runtime, which the next attempt
+takes as they are then; restart, watchdog, suspend and the deadlines."""
 
 STARTED = "has(oldSelf.status) && has(oldSelf.status.attempt) && oldSelf.status.attempt > 0"
 
@@ -321,6 +398,6 @@ def unchanged(path: str) -> Rule:
 ROOT = (
     NAME,
     *(unchanged(f"spec.{name}") for name in IMMUTABLE),
-    *(unchanged(f"spec.runtime.{name}") for name in IMMUTABLE_RUNTIME),
+    unchanged("spec.runtime.command"),
 )
 """On the root, the only node that sees metadata.name and status."""

@@ -150,6 +150,15 @@ class RestartStatus(Message):
     """When it ended."""
 
 
+class WaitingStatus(Message):
+    """What keeps the next or the present attempt from running; the condition Reconciling says it in words."""
+
+    reason: Short
+    """One word, e.g. Unschedulable or ConfigMapMissing."""
+    since: Time
+    """When it began."""
+
+
 class JobStatus(Message):
     """What the job does and how it went."""
 
@@ -159,6 +168,7 @@ class JobStatus(Message):
     """metadata.generation that this status speaks of."""
     conditions: list[Condition] = Field(default_factory=list, max_length=32)
     """What holds now; Complete and Failed end the job, Stalled asks for a change of spec."""
+    waiting: WaitingStatus | None = None
     attempt: Ordinal = 0
     """Number of the present attempt; 0 before the first."""
     restart_count: Ordinal = 0

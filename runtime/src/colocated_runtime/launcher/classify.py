@@ -2,21 +2,13 @@
 
 import re
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from colocated_runtime import lost_peer
 from colocated_runtime.contract.outcome import DEVICE_FULL, Outcome, node_memory_ran_out
-from colocated_runtime.contract.phase import Phase
 from colocated_runtime.contract.report import RankState
 
 RENDEZVOUS = ("DistStoreError", "DistNetworkError", "RendezvousTimeoutError", "RendezvousConnectionError", "EADDRINUSE")
-LOST_PEER = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Broken pipe",
-    "remote process exited",
-    "NCCL communicator was aborted",
-)
-"""A rank that says so has lost another one: the other's end is the cause."""
 DOUBTFUL = (Outcome.CRASH, Outcome.TRANSIENT)
 """What a rank may also say of itself when only another one has failed."""
 LIMIT_REACHED = 0.95
@@ -25,6 +17,8 @@ cgroup, with the same limit, holds a little more than the container."""
 LAST_LINES = 3000
 """Characters at the end of a log in which the cause of an end is looked for."""
 FAILURE = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid: \d+\)")
+ENDED_BY_TORCHRUN = "Sending process {pid} closing signal"
+NO_WORD = ", and told no cause: usually a reward function or a library called os._exit or sys.exit"
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -85,6 +79,9 @@ def classify(facts: Facts) -> Ending:
         return _killed_for_memory(facts)
     if facts.stopping or (not bad and words):
         return _preempted(facts, words)
+    left = _left_silently(facts, bad)
+    if left is not None:
+        return _by_traces(replace(facts, failed_rank=left, failed_code=0, failed_log=""))
     if bad and not _died_silently(facts):
         return _own_word(bad[0], facts)
     return _by_traces(facts)
@@ -92,11 +89,7 @@ def classify(facts: Facts) -> Ending:
 
 def _guilt(rank: RankState) -> tuple[bool, bool, float]:
     """Sorts the ranks that failed, the one to blame first: one that knows its own cause, then the earliest."""
-    return rank.outcome in DOUBTFUL, _lost_peer(rank.message), rank.updated
-
-
-def _lost_peer(text: str) -> bool:
-    return any(sign in text for sign in LOST_PEER)
+    return rank.outcome in DOUBTFUL, lost_peer.told_in(rank.message), rank.updated
 
 
 def failed_rank(torchrun_log: str) -> tuple[int | None, int | None]:
@@ -108,7 +101,7 @@ def failed_rank(torchrun_log: str) -> tuple[int | None, int | None]:
 def _own_word(rank: RankState, facts: Facts) -> Ending:
     assert rank.outcome is not None
     code = facts.failed_code if facts.failed_rank == rank.rank else facts.exit_code
-    lost = rank.outcome in DOUBTFUL and _lost_peer(rank.message)
+    lost = rank.outcome in DOUBTFUL and lost_peer.told_in(rank.message)
     return Ending(rank.outcome, rank.message, shell_code(code), rank.rank, rank.traceback, secondary=lost)
 
 
@@ -116,6 +109,21 @@ def _died_silently(facts: Facts) -> bool:
     """Whether the rank that failed first left no word: the others' words are then about losing it."""
     spoke = {rank.rank for rank in facts.ranks if rank.outcome}
     return facts.failed_rank is not None and facts.failed_rank not in spoke
+
+
+def _left_silently(facts: Facts, bad: list[RankState]) -> int | None:
+    """The rank that ended with exit code 0 and no word, which is no failure to torchrun, if others only lost it.
+
+    torchrun notes the process ids of those that it ends itself.
+    """
+    if not facts.own_worker or not all(lost_peer.told_in(rank.message) for rank in bad):
+        return None
+    silent = [rank for rank in facts.ranks if not rank.outcome and rank.rank != facts.failed_rank]
+    if bad:
+        silent = [rank for rank in silent if ENDED_BY_TORCHRUN.format(pid=rank.pid) not in facts.torchrun_log]
+    elif facts.exit_code:
+        return None
+    return silent[0].rank if silent else None
 
 
 def _killed_for_memory(facts: Facts) -> Ending:
@@ -154,27 +162,34 @@ def _by_traces(facts: Facts) -> Ending:
     if not facts.own_worker and facts.exit_code == 0:
         return Ending(Outcome.COMPLETE, "the command ended with exit code 0", 0)
     code = facts.failed_code if facts.failed_code is not None else facts.exit_code
-    where = "torchrun" if facts.failed_rank is None else f"rank {facts.failed_rank}"
     trace = last_traceback(facts.failed_log or facts.torchrun_log)
     outcome = _traced_outcome(facts, code)
-    message = f"{where} {_death(code)}"
+    state = next((rank for rank in facts.ranks if rank.rank == facts.failed_rank), None)
+    where = "torchrun" if facts.failed_rank is None else f"rank {facts.failed_rank}"
+    message = f"{where} {_death(code)}{_last_seen(state)}"
     if outcome is Outcome.DEVICE_OUT_OF_MEMORY:
-        message += f", the device's memory ran out in phase {_last_phase(facts)}"
-    if said := _last_words(trace or facts.failed_log):
+        message += ", the device's memory ran out"
+    said = _last_words(trace or facts.failed_log)
+    if state and outcome is Outcome.CRASH and not (trace or _signal(code)):
+        message += NO_WORD + (f". The last line of its log: {said}" if said else "")
+    elif said:
         message += f": {said}"
     if facts.state_volume:
         message += f"; {facts.state_volume}"
-    lost = outcome in DOUBTFUL and _lost_peer(facts.failed_log[-LAST_LINES:])
+    lost = outcome in DOUBTFUL and lost_peer.told_in(facts.failed_log[-LAST_LINES:])
     return Ending(outcome, message, shell_code(code), facts.failed_rank, trace, secondary=lost)
+
+
+def _last_seen(rank: RankState | None) -> str:
+    if rank is None:
+        return ""
+    after = f" after step {rank.progress.step}" if rank.progress.step else ""
+    return f" in phase {rank.phase}{after}"
 
 
 def _last_words(text: str) -> str:
     """The last line that says something: torchrun draws rulers."""
     return next((line[:500] for line in reversed(text.splitlines()) if re.search(r"\w", line)), "")
-
-
-def _last_phase(facts: Facts) -> Phase:
-    return next((rank.phase for rank in facts.ranks if rank.rank == facts.failed_rank), Phase.START)
 
 
 def _traced_outcome(facts: Facts, code: int) -> Outcome:
@@ -189,13 +204,18 @@ def _traced_outcome(facts: Facts, code: int) -> Outcome:
 
 
 def _death(code: int) -> str:
-    if code < 0 or code > 128:
-        number = -code if code < 0 else code - 128
-        try:
-            return f"was killed by {signal.Signals(number).name}"
-        except ValueError:
-            pass
-    return f"ended with exit code {code}" + ("" if code else " without saying that it is done")
+    if name := _signal(code):
+        return f"was killed by {name}"
+    return f"ended with exit code {code}"
+
+
+def _signal(code: int) -> str:
+    """The name of the signal that an exit code stands for; empty if for none."""
+    number = -code if code < 0 else code - 128
+    try:
+        return signal.Signals(number).name if number > 0 else ""
+    except ValueError:
+        return ""
 
 
 def shell_code(code: int | None) -> int | None:

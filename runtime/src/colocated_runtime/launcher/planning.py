@@ -18,10 +18,11 @@ from colocated_runtime.contract.sources import source_key
 from colocated_runtime.launcher import nvml
 from colocated_runtime.launcher.classify import Ending
 from colocated_runtime.launcher.nvml import Device
+from colocated_runtime.planner import config_file
 from colocated_runtime.planner.agreement import disagreements
 from colocated_runtime.planner.devices import Hardware, hardware_of
 from colocated_runtime.planner.plan import make_plan
-from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
+from colocated_runtime.planner.shapes import Shape, shape_of
 
 log = structlog.get_logger()
 
@@ -81,11 +82,10 @@ def _reward_shapes(spec: JobSpec, sources_file: Path) -> dict[str, Shape]:
 def _config(source: str, revision: str | None, sources_file: Path) -> Shape | None:
     """By the config.json of a model that the launcher has downloaded, or that lies in the image or on a claim."""
     local = uris.parse(source).local_path or json.loads(sources_file.read_text())[source_key("model", source, revision)]
-    path = Path(local) / "config.json"
     try:
-        return shape_of_config(json.loads(path.read_text()))
-    except (OSError, ValueError) as error:
-        log.warning("config.json says too little to plan by it", path=str(path), error=str(error))
+        return config_file.read_shape(Path(local) / config_file.NAME)
+    except ValueError as error:
+        log.warning("config.json says too little to plan by it", error=str(error))
         return None
 
 

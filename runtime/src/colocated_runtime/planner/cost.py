@@ -66,10 +66,11 @@ def seconds(made: Parts, *, cache: int, sleep_level: int, offload: Offload) -> S
     passes = job.scores_old + job.reference
     visits = guest_bytes(job) / job.hardware.host_bandwidth
     recomputed = RECOMPUTED[made.checkpointing] / 2
-    train = job.num_iterations * (one_pass * (3 + recomputed) + overhead * (1 + recomputed / 3))
+    gather = _gather_seconds(made)
+    train = job.num_iterations * max(one_pass * (3 + recomputed) + overhead * (1 + recomputed / 3), 3 * gather)
     return Seconds(
         rollout=(rollout_seconds(base, cache) + switching) / updates,
-        score=(passes * (one_pass + overhead / 3) + visits) / updates,
+        score=(passes * max(one_pass + overhead / 3, gather) + visits) / updates,
         train=train / updates + _update_seconds(base) + moved,
         sync=sync / updates,
     )
@@ -111,12 +112,26 @@ def _pass_seconds(made: Parts) -> tuple[float, float]:
     return operations / (job.hardware.flops * MATRIX_EFFICIENCY), overhead * 3 / 4
 
 
+def _gather_seconds(made: Parts) -> float:
+    """To gather all weights once for each of a rank's pieces; FSDP does so twice, and shares out as many gradients,
+    while the device computes."""
+    job = made.fixed.job
+    if job.sharding != "fsdp":
+        return 0.0
+    moved = job.shape.parameters * job.dtype_bytes * (job.world_size - 1) / job.world_size
+    return -(-job.sizes.per_rank // made.rows) * moved / _link(job)
+
+
+def _link(job: Workload) -> float:
+    """Bytes a second between two ranks."""
+    return job.hardware.peer_bandwidth if job.world_size == job.ranks_per_node else job.hardware.host_bandwidth
+
+
 def _update_seconds(base: Fixed) -> float:
     """The optimizer reads and writes everything once; gradients go round the ring of ranks."""
     job, held = base.job, base.states
     moved = 2 * held.weights.bytes + 2 * held.optimizer.bytes + held.gradients.bytes
     found = moved / job.hardware.bandwidth
     if job.world_size > 1:
-        link = job.hardware.peer_bandwidth if job.world_size == job.ranks_per_node else job.hardware.host_bandwidth
-        found += 2 * held.gradients.bytes / link
+        found += 2 * held.gradients.bytes / _link(job)
     return found

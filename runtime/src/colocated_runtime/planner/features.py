@@ -13,7 +13,7 @@ Checkpointing = Literal["none", "selective", "half", "full"]
 class Features:
     """Of the runtime's worker."""
 
-    sharding: tuple[Sharding, ...] = ("none",)
+    sharding: tuple[Sharding, ...] = ("none", "fsdp")
     offload: tuple[Offload, ...] = ("none", "optimizer")
     checkpointing: tuple[Checkpointing, ...] = ("none", "selective", "half", "full")
     sleep_levels: tuple[Literal[0, 1, 2], ...] = (0, 2)

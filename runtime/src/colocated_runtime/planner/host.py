@@ -47,12 +47,12 @@ def host_items(job: Workload, held: States, sleep_level: int, offload: Offload) 
 def loading(job: Workload, held: States) -> list[Item]:
     """While the job starts: the model, or an earlier attempt's optimizer states, one after the other.
 
-    Every rank reads the whole model before it goes to its device; if sharded, one does. A single rank reads the whole
+    Every rank reads the whole model before it goes to its device; under ZeRO-3 one does. A single rank reads the whole
     file of the states too; several read it straight onto their devices (transformers' _load_optimizer_and_scheduler).
     """
     copies = 2 if job.reference and not job.reference_leaves else 1  # one that leaves counts among all phases' items
     one = job.shape.parameters * job.dtype_bytes * copies
-    ranks = 1 if job.sharding in ("zero3", "fsdp") else job.ranks_per_node
+    ranks = 1 if job.sharding == "zero3" else job.ranks_per_node
     saved = held.optimizer.bytes if job.world_size == 1 else 0
     if saved > one:
         return [Item("loadedStates", saved, lambda: "the optimizer's, where the job goes on from a checkpoint")]
@@ -67,6 +67,6 @@ def saving(job: Workload, held: States) -> list[Item]:
     trained, whole = held.trainable * job.dtype_bytes, job.shape.parameters * job.dtype_bytes
     size = min(LARGEST_SHARD, whole if job.lora else trained)
     found = [Item("savedModel", size, lambda: "one file, put together in memory")]
-    if job.lora:
-        found.append(Item("mergedModel", whole, lambda: "the final model, adapter merged"))
+    if job.lora or job.sharding == "fsdp":
+        found.append(Item("mergedModel", whole, lambda: "the final model, adapter merged or parts gathered"))
     return found

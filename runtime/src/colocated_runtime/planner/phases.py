@@ -15,7 +15,7 @@ from colocated_runtime.planner.features import Checkpointing, Offload
 from colocated_runtime.planner.host import host_items, loading, saving
 from colocated_runtime.planner.items import Item, billions, gib, total
 from colocated_runtime.planner.shapes import Shape
-from colocated_runtime.planner.states import MASTER_BYTES, States, adapted, allocated, states
+from colocated_runtime.planner.states import States, adapted, allocated, states
 from colocated_runtime.planner.workload import Workload
 
 CONTEXT = int(1.21 * GIB)
@@ -147,6 +147,14 @@ def _reference(job: Workload) -> Item:
     return Item("referenceWeights", size, lambda: f"{billions(job.shape.parameters)} parameters x {job.dtype_bytes} B")
 
 
+def _gathered_reference(job: Workload) -> list[Item]:
+    """TRL shares a reference model out as one piece, and a pass has all of it."""
+    if not job.reference or job.sharding != "fsdp":
+        return []
+    words = f"{billions(job.shape.parameters)} parameters x {job.dtype_bytes} B"
+    return [Item("gatheredReference", allocated(job.shape, job.dtype_bytes), lambda: words)]
+
+
 def _reward_model(job: Workload, shape: Shape) -> Item:
     words = f"{billions(shape.parameters)} parameters x {job.dtype_bytes} B"
     return Item("rewardModel", allocated(shape, job.dtype_bytes), lambda: words)
@@ -200,7 +208,7 @@ def _scoring(made: Parts) -> list[Item]:
     scored = made.scoring if job.scores_old or job.reference else 0
     words = f"{made.rows} x {job.lengths.total} tokens, one layer at a time"
     own = Item("scoringActivations", scored, lambda: words)
-    passes = [[*([_reference(job)] if job.reference_leaves else []), own]]
+    passes = [[*([_reference(job)] if job.reference_leaves else []), *_gathered_reference(job), own]]
     for shape in job.reward_shapes:
         model = [_reward_model(job, shape)] if job.features.guests else []
         passes.append([*model, _reward_activations(job, shape)])
@@ -233,9 +241,8 @@ def _staging(job: Workload) -> list[Item]:
         merged = max((w.rows * w.columns for w in adapted(job.shape, job.lora.target_modules)), default=0)
         return [Item("syncStaging", merged * (8 + job.dtype_bytes), lambda: "one matrix merged in float32")]
     if job.sharding in ("zero3", "fsdp"):
-        size = MASTER_BYTES if job.sharding == "fsdp" else job.dtype_bytes
         away = job.shape.parameters * (job.world_size - 1) // job.world_size
-        return [Item("syncStaging", min(largest, away) * size, lambda: "one gathered parameter")]
+        return [Item("syncStaging", min(largest, away) * job.dtype_bytes, lambda: "one gathered parameter")]
     return []
 
 

@@ -49,9 +49,7 @@ def refusal(spec: JobSpec, chosen: Candidate, own: Given, near: Nearest | None) 
     larger = _larger_device(spec, chosen, own)
     if near:
         return f"{missing}. {fits}{f', or on devices with {larger}' if larger else ''}."
-    sharded = chosen.job.world_size > 1 and "zero3" not in chosen.job.features.sharding
-    smaller = f"a smaller model{'; states are not sharded over the devices yet' if sharded else ''}"
-    use = f"devices with {larger}, or {smaller}" if larger else f"{smaller}: no device is large enough"
+    use = f"devices with {larger}, or a smaller model" if larger else "a smaller model: no device is large enough"
     return f"{missing}. No setting of this job fits; use {use}."
 
 
@@ -134,11 +132,11 @@ def _changes(spec: JobSpec, chosen: Candidate, own: Given) -> Iterator[Change]:
         yield Change(job, replace(free, headroom=HEADROOM), f"memory.headroom: {HEADROOM}")
     yield from _with_host(job, own)
     yield from _with_host(job, free)
-    for other, words in _other_jobs(spec, job):
+    for other, words in _other_jobs(spec, job, own):
         yield Change(other, own, words)
         yield Change(other, free, words)
         yield from _with_host(other, free, f"{words}, ")
-    for other, words in _more_devices(spec, job):
+    for other, words in _more_devices(spec, job, own):
         yield Change(other, own, words)
         yield Change(other, free, words)
 
@@ -154,13 +152,24 @@ def _host_words(job: Workload) -> str:
     return f"resources.limits.memory: {(job.hardware.host_limit_bytes or 0) // GIB}Gi"
 
 
-def _other_jobs(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
+def _shared_out(job: Workload, own: Given) -> Workload | None:
+    """`job` with its states shared out over the ranks, where the runtime can do that."""
+    possible = job.world_size > 1 and job.sharding == "none" and not job.shape.num_experts
+    return replace(job, sharding="fsdp") if possible and own.offload in (None, "none") else None
+
+
+def _other_jobs(spec: JobSpec, job: Workload, own: Given) -> Iterator[tuple[Workload, str]]:
     """Jobs that are not quite the user's, and what to set for them."""
     if job.optimizer.temporary:
         yield replace(job, optimizer=ADAMW), "trainer.optim: adamw_torch_fused"
+    if shared := _shared_out(job, own):
+        yield shared, "parallelism.sharding: fsdp"
     for ranks in range(job.tensor_parallel + 1, job.ranks_per_node + 1):
         if job.ranks_per_node % ranks == 0 and not job.shape.undivided(ranks):
             yield replace(job, tensor_parallel=ranks), f"parallelism.tensorParallel: {ranks}"
+            if shared:
+                both = replace(shared, tensor_parallel=ranks)
+                yield both, f"parallelism.sharding: fsdp and parallelism.tensorParallel: {ranks}"
     completion = job.lengths.completion // 2
     while completion >= SHORTEST_COMPLETION:
         shorter = replace(job.lengths, completion=completion)
@@ -176,10 +185,13 @@ def _other_jobs(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
         yield adapters, "lora: {r: 16}, training adapters instead of all weights"
         if job.ranks_per_node > 1 and not job.shape.undivided(job.ranks_per_node):
             spread = replace(adapters, tensor_parallel=job.ranks_per_node)
-            yield spread, f"lora: {{r: 16}} and parallelism.tensorParallel: {job.ranks_per_node}"
+            words = f"lora: {{r: 16}} and parallelism.tensorParallel: {job.ranks_per_node}"
+            yield spread, words
+            if shared:
+                yield replace(spread, sharding="fsdp"), f"{words} and parallelism.sharding: fsdp"
 
 
-def _more_devices(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]]:
+def _more_devices(spec: JobSpec, job: Workload, own: Given) -> Iterator[tuple[Workload, str]]:
     """More GPUs in each pod, and more of them for each engine. Slices of one GPU cannot talk to each other."""
     if "mig" in f"{spec.resource_name} {job.hardware.product}".lower():
         return
@@ -197,6 +209,8 @@ def _more_devices(spec: JobSpec, job: Workload) -> Iterator[tuple[Workload, str]
                 break
             made = replace(made, reward_shapes=job.reward_shapes, unknown_rewards=job.unknown_rewards)
             yield made, _devices_words(devices, ranks, job)
+            if shared := _shared_out(made, own):
+                yield shared, f"{_devices_words(devices, ranks, job)}, parallelism.sharding: fsdp"
         devices *= 2
 
 

@@ -178,7 +178,9 @@ def best(found: list[Candidate]) -> Candidate:
 def _candidates(job: Workload, own: Given) -> Iterator[Candidate]:
     budget = int(job.hardware.device_bytes * (1 - own.headroom))
     levels = job.features.sleep_levels if own.sleep_level is None else (own.sleep_level,)
-    offloads = job.features.offload if own.offload is None else (own.offload,)
+    # States that ranks share out stay where they are (worker/offload.py).
+    open_offload = job.features.offload if job.sharding == "none" else ("none",)
+    offloads = open_offload if own.offload is None else (own.offload,)
     kinds = _checkpointing(job) if own.checkpointing is None else (own.checkpointing,)
     base = fixed(job)
     for kind in kinds:

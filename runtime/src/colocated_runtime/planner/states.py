@@ -31,7 +31,7 @@ EXPERTS = {
 LORA_BYTES = 4
 """PEFT keeps adapters in float32 beside 16-bit weights (autocast_adapter_dtype)."""
 MASTER_BYTES = 4
-"""DeepSpeed, and accelerate with FSDP, train a float32 copy of 16-bit parameters."""
+"""DeepSpeed trains a float32 copy of 16-bit parameters; so would accelerate with FSDP under its own mixed precision."""
 REDUCE_BUCKET = 500_000_000
 """Elements of DeepSpeed's reduce_bucket_size; two of them with overlap_comm."""
 LIVE_PARAMETERS = 1_000_000_000
@@ -193,19 +193,24 @@ def _zero(job: Workload) -> States:
 def _fsdp(job: Workload) -> States:
     shape, ranks = job.shape, job.world_size
     trainable = trainable_parameters(job)
-    layer = shape.layer_parameters
-    own = job.dtype_bytes if job.lora else MASTER_BYTES  # frozen parameters keep their type
-    weights = -(-(shape.parameters * own + (trainable * MASTER_BYTES if job.lora else 0)) // ranks)
-    gathered = min(2 * layer * job.dtype_bytes + layer * own, shape.parameters * MASTER_BYTES)
+    size, adapter = job.dtype_bytes, LORA_BYTES if job.lora and job.dtype_bytes == 2 else job.dtype_bytes
+    weights = -(-(shape.parameters * size + (trainable * adapter if job.lora else 0)) // ranks)
+    per_parameter = job.optimizer.bytes_per_parameter(adapter)
+    one = -(-trainable * adapter // ranks)
+    # Gathered: the layer at work and the next one; their gradients until they are shared out; embedding and head.
+    layer, outer = shape.layer_parameters, shape.vocab_size * shape.hidden_size
+    gathered = min(4 * layer + (2 if shape.tie_word_embeddings else 3) * outer, 2 * shape.parameters) * size
     return States(
-        weights=Item("trainerWeights", weights, lambda: f"{billions(shape.parameters)} x {own} B / {ranks} ranks"),
-        gradients=Item(
-            "gradients", -(-trainable * MASTER_BYTES // ranks), lambda: f"{billions(trainable)} x 4 B / {ranks} ranks"
+        weights=Item("trainerWeights", weights, lambda: f"{billions(shape.parameters)} x {size} B / {ranks} ranks"),
+        gradients=Item("gradients", one, lambda: f"{billions(trainable)} x {adapter} B / {ranks} ranks"),
+        buckets=Item(
+            "gradientBuckets", gathered, lambda: "two layers, embedding and head, gathered, and their gradients"
         ),
-        buckets=Item("gradientBuckets", gathered, lambda: "two gathered layers and one layer's float32 gradients"),
         optimizer=Item(
-            "optimizerStates", -(-trainable * 8 // ranks), lambda: f"{billions(trainable)} x 8 B / {ranks} ranks"
+            "optimizerStates",
+            math.ceil(trainable * per_parameter / ranks),
+            lambda: f"{billions(trainable)} x {per_parameter:g} B / {ranks} ranks",
         ),
-        temporary=0,
+        temporary=int(one * job.optimizer.temporary),
         trainable=trainable,
     )

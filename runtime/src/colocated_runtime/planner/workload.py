@@ -215,7 +215,7 @@ def step_in_pieces(spec: JobSpec, shape: Shape) -> bool:
     optimizer = str(values.get("optim") or "")
     return (
         spec.memory.policy == "Auto"
-        and spec.parallelism.sharding == "none"
+        and spec.parallelism.sharding in ("none", "fsdp")
         and values.get("top_entropy_quantile", 1.0) == 1.0
         and not values.get("use_adaptive_entropy")
         and not (shape.num_experts and values.get("router_aux_loss_coef") != 0.0)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.outcome import Outcome
 from colocated_runtime.contract.report import Progress
-from colocated_runtime.worker import checks, environment, errors, output
+from colocated_runtime.worker import checks, devices, environment, errors, output
 from colocated_runtime.worker.state import StateFile
 
 
@@ -28,13 +28,15 @@ def main() -> int:
     try:
         checks.refuse(attempt.spec)
         checks.environment(os.environ)
+        if attempt.spec.backend != "cpu":
+            devices.require(attempt.spec.ranks_per_node)
         # Only now: torch, vLLM and TRL read the environment when they are imported.
         from colocated_runtime.worker.job import Job
 
         job = Job(attempt, paths, state)
         outcome = job.run()
-    except Exception as error:
-        sys.stderr.write(f"{errors.trace(error)}\n")
+    except (Exception, SystemExit) as error:
+        sys.stderr.write(f"{errors.told(error)}\n")
         volume = errors.storage(error, paths.storage / attempt.directory)
         # Another attempt may find the volume well again.
         outcome = Outcome.TRANSIENT if volume else errors.classify(error, state.state.progress.step)

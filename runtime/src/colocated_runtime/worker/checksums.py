@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from colocated_runtime.worker import ranks
-from colocated_runtime.worker.weights import policy_weights
+from colocated_runtime.worker.weights import local, policy_weights
 
 Parts = tuple[str, ...]
 """A tensor of the engine by the trainer's names of what is fused in it."""
@@ -43,8 +43,11 @@ def noted(
 
 
 def of_trained(model: Any) -> list[int]:
-    """The sums of what the optimizer changes, as it is: one pass, no merging. They tell whether there was a step."""
-    sums = [bit_sum(parameter) for parameter in model.parameters() if parameter.requires_grad]
+    """The sums of what the optimizer changes, as it is: one pass, no merging. They tell whether there was a step.
+
+    Of this rank's part, where the ranks share the weights out.
+    """
+    sums = [bit_sum(local(parameter)) for parameter in model.parameters() if parameter.requires_grad]
     return torch.stack(sums).tolist() if sums else []
 
 

@@ -10,6 +10,7 @@ from colocated_runtime.contract import options
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.plan import Plan
 from colocated_runtime.planner.settings import trainer_settings
+from colocated_runtime.worker import sharding
 from colocated_runtime.worker.errors import UserError
 
 CONFIGS = {"grpo": GRPOConfig, "rloo": RLOOConfig}
@@ -44,7 +45,9 @@ def owned(spec: JobSpec, directory: Path) -> dict[str, Any]:
     """Options that other fields of the spec, or the worker itself, decide."""
     assert spec.model is not None
     on_cpu = spec.backend == "cpu"
+    sharded = spec.parallelism.sharding == "fsdp"
     return {
+        **(sharding.OPTIONS if sharded else {}),
         "output_dir": str(directory),
         # Our own engine takes this place after construction.
         "use_vllm": False,
@@ -58,7 +61,8 @@ def owned(spec: JobSpec, directory: Path) -> dict[str, Any]:
         },
         "trust_remote_code": spec.model.trust_remote_code,
         "reward_weights": [reward.weight for reward in spec.rewards],
-        "bf16": spec.model.dtype == "bfloat16",
+        # Sharded weights stay what they are without it: see `sharding`.
+        "bf16": spec.model.dtype == "bfloat16" and not sharded,
         "fp16": spec.model.dtype == "float16",
         "use_cpu": on_cpu,
         "ddp_backend": "gloo" if on_cpu and spec.world_size > 1 else None,

@@ -1,5 +1,7 @@
 """The job's prompts: from any source to rows with a `prompt`, the other columns kept for the rewards."""
 
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from colocated_runtime.contract.job import Dataset as DatasetSpec
 from colocated_runtime.worker import reasoning_gym
 from colocated_runtime.worker.errors import UserError
 from colocated_runtime.worker.sources import Sources
-from colocated_runtime.worker.text_file import text_flaw
+from colocated_runtime.worker.text_file import silent_flaw, text_flaw
 
 FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
 REWARD_ARGUMENTS = ("prompts", "completions", "trainer_state", "log_extra", "log_metric", "environments")
@@ -65,18 +67,42 @@ def _read(spec: DatasetSpec, sources: Sources, field: str) -> datasets.Dataset:
 
 
 def _unreadable(spec: DatasetSpec, sources: Sources, field: str, error: Exception) -> UserError:
-    flaw = text_flaw(sources.local("dataset", spec.source, f"{field}.source", spec.revision))
-    if flaw:
-        return UserError(f"{field}.source: {spec.source}: {flaw}")
-    return UserError(f"{field}: cannot read {spec.source}, split {spec.split!r}: {error}")
+    path = sources.local("dataset", spec.source, f"{field}.source", spec.revision)
+    found = _flaw(path, sorted(path.rglob("*")) if path.is_dir() else [path], text_flaw)
+    if found:
+        return UserError(f"{field}.source: {spec.source}{found}")
+    return UserError(f"{field}: cannot read {spec.source}, split {spec.split!r}: {_cause(error)}")
+
+
+def _flaw(path: Path, files: Iterable[Path], flaw: Callable[[Path], str]) -> str:
+    """What `flaw` finds in one of the files at `path`, behind the file's name in a directory; empty where nothing."""
+    for file in files:
+        if found := flaw(file):
+            inside = f", {os.path.relpath(file, path)}" if path.is_dir() else ""
+            return f"{inside}: {found}"
+    return ""
+
+
+def _cause(error: BaseException) -> str:
+    """The first line of what the innermost error says: the outer ones say that there was one."""
+    while error.__cause__:
+        error = error.__cause__
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _load(path: Path, spec: DatasetSpec, field: str) -> datasets.Dataset:
     if path.is_dir():
-        return datasets.load_dataset(str(path), name=spec.config, split=spec.split)
-    if path.suffix not in FORMATS:
+        builder = datasets.load_dataset_builder(str(path), name=spec.config)
+    elif path.suffix in FORMATS:
+        builder = datasets.load_dataset_builder(FORMATS[path.suffix], data_files=str(path))
+    else:
         raise UserError(f"{field}.source: {spec.source} is none of {', '.join(FORMATS)} nor a directory")
-    return datasets.load_dataset(FORMATS[path.suffix], data_files=str(path), split=spec.split)
+    files = [Path(file) for of_split in (builder.config.data_files or {}).values() for file in of_split]
+    found = _flaw(path, files, silent_flaw)
+    if found:
+        raise UserError(f"{field}.source: {spec.source}{found}")
+    builder.download_and_prepare()
+    return builder.as_dataset(split=spec.split)
 
 
 def _split(saved: datasets.DatasetDict, split: str, field: str) -> datasets.Dataset:

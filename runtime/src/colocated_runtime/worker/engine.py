@@ -26,7 +26,7 @@ from colocated_runtime.worker.errors import STALE, Stopped, UserError, WeightsSt
 from colocated_runtime.worker.phases import Moved, Phases
 from colocated_runtime.worker.stopping import StopSignal
 from colocated_runtime.worker.switch import Switch
-from colocated_runtime.worker.weights import policy_weights
+from colocated_runtime.worker.weights import policy_weights, shared_out
 
 TESTED = ("0.24.0", "0.31.0")
 INSIST = "COLOCATED_ALLOW_UNTESTED_VLLM"
@@ -105,6 +105,9 @@ class Engine:
         ranks.join()
         self._ranks = _rank_variables()
         self._tp_group = _tensor_parallel_group(tensor_parallel)
+        # Ranks that sync together: all of them where each has a part of every weight.
+        self._sync_together = tensor_parallel > 1 or shared_out(model)
+        self._sync_group = None if shared_out(model) else self._tp_group
         if tensor_parallel > 1 and not torch.cuda.is_available():
             _forget_the_dead()
         group = int(self._ranks["RANK"]) // tensor_parallel
@@ -200,8 +203,8 @@ class Engine:
         stale = sorted(self._comparable - checksums.equal(self._held(), self._handed, self._tp_group))
         moved = checksums.of_trained(self._model) != self._trained
         wrong = moved or bool(stale)
-        if self._tp_group is not None:  # whose ranks sync together
-            wrong = ranks.any_true(wrong, self._model.device, self._tp_group)
+        if self._sync_together:
+            wrong = ranks.any_true(wrong, self._model.device, self._sync_group)
         if not wrong:
             return ""
         if moved:

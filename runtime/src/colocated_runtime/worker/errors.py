@@ -3,6 +3,7 @@
 import traceback
 from pathlib import Path
 
+from colocated_runtime import lost_peer
 from colocated_runtime.contract.outcome import DEVICE_FULL, Outcome
 from colocated_runtime.contract.phase import Phase
 from colocated_runtime.files import volume_failure
@@ -55,12 +56,20 @@ class WeightsStale(Exception):
     """The engine samples from other weights than the trainer's, also after one more sync."""
 
 
+class DevicesMissing(Exception):
+    """The pod does not see the GPUs that it asked for; another node, or this one later, may show them."""
+
+
 class Stopped(Exception):
     """The launcher has asked to save and leave, and all ranks have broken off the rollout that they were in."""
 
 
 class Fenced(Exception):
     """A newer attempt of the same job owns the checkpoint directory."""
+
+
+TOLD = (UserError, DevicesMissing)
+"""What is told in words: a traceback would add nothing."""
 
 
 def classify(error: BaseException, steps_done: int) -> Outcome:
@@ -72,6 +81,8 @@ def classify(error: BaseException, steps_done: int) -> Outcome:
         return Outcome.WEIGHTS_STALE
     if any(_device_is_full(link) for link in chain):
         return Outcome.DEVICE_OUT_OF_MEMORY
+    if isinstance(error, DevicesMissing):
+        return Outcome.TRANSIENT
     if any(NOT_ALONE in str(link) or cls.__name__ in NETWORK for link in chain for cls in type(link).__mro__):
         return Outcome.TRANSIENT
     if steps_done == 0 and isinstance(error, (RewardError, *MISTAKES)):
@@ -101,10 +112,30 @@ def _device_is_full(error: BaseException) -> bool:
 
 def words(error: BaseException, outcome: Outcome) -> str:
     """What the report says of `error`: of a full device also the phase in which it was full."""
+    if isinstance(error, SystemExit):
+        return f"a library called sys.exit({error.code!r:.{LINE}})"
     said = str(error)[:LINE] or type(error).__name__
     if outcome is not Outcome.DEVICE_OUT_OF_MEMORY:
         return said
     return f"the device's memory ran out in phase {phase_of(error) or Phase.START}: {said}"
+
+
+def told(error: BaseException) -> str:
+    """What the rank's log says of it: one line for what has a cause in words, else the traceback."""
+    line = f"{type(error).__name__}: {str(error)[:LINE]}"
+    if isinstance(error, TOLD):
+        return line
+    if isinstance(error, RewardError):
+        return f"{line}{_place(error.__cause__)}"
+    if any(lost_peer.told_in(str(link)) for link in _chain(error)):
+        return f"another rank is lost, and the cause is in its log: {line.partition(chr(10))[0]}"
+    return trace(error)
+
+
+def _place(error: BaseException | None) -> str:
+    """The line of the user's code that raised `error`."""
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def trace(error: BaseException) -> str:
@@ -117,7 +148,7 @@ def trace(error: BaseException) -> str:
 
 def trace_of_cause(error: BaseException) -> str:
     """What a report shows of it: nothing for a mistake told in words, of a reward only the user's own part."""
-    if isinstance(error, UserError):
+    if isinstance(error, TOLD):
         return ""
     if isinstance(error, RewardError):
         return trace(error.__cause__) if error.__cause__ else ""

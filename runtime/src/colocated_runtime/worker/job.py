@@ -27,15 +27,16 @@ from colocated_runtime.contract.report import (
     first_and_newest,
 )
 from colocated_runtime.files import replace_text
+from colocated_runtime.planner import config_file
 from colocated_runtime.planner.settings import EngineSettings, StepSettings, engine_settings, step_settings
-from colocated_runtime.worker import callbacks, checks, config, model_files, ranks
+from colocated_runtime.worker import callbacks, checks, config, model_files, ranks, trial
 from colocated_runtime.worker.checkpoints import MODEL, CheckpointStore
 from colocated_runtime.worker.dataset import load_prompts
 from colocated_runtime.worker.engine import Engine, Sampling
 from colocated_runtime.worker.environment import Paths
 from colocated_runtime.worker.errors import Stopped, UserError
 from colocated_runtime.worker.evaluation import Evaluator
-from colocated_runtime.worker.export import export_model
+from colocated_runtime.worker.export import export_model, take_part
 from colocated_runtime.worker.phases import Phases, cuda_limit, cuda_usage, no_device
 from colocated_runtime.worker.picture import picture
 from colocated_runtime.worker.rewards import build_rewards
@@ -93,6 +94,7 @@ class Job:
     def _build(self) -> None:
         spec = self.spec
         args = config.training_config(spec, self.directory, self.plan)
+        trial.options(args)
         checks.prompt_count(len(self.train_rows), args)
         settings, step = self._settings(args)
         if args.process_index == 0:
@@ -105,29 +107,30 @@ class Job:
         boundary = callbacks.Boundary(self.phases)
         self.skip_epochs = callbacks.SkipEpochs()
         every = spec.evaluation.every_steps if spec.evaluation else 0
-        self.trainer = TRAINERS[spec.algorithm](
-            collaborators=Collaborators(
-                phases=self.phases,
-                store=self.store,
-                make_engine=functools.partial(self._make_engine, settings, args.seed),
-                step=step,
-                meter=self.meter,
-                on_saved=self._saved,
-            ),
-            model=str(self.model_path),
-            reward_funcs=rewards,
-            args=args,
-            train_dataset=self.train_rows,
-            processing_class=self.tokenizer,
-            peft_config=config.peft_config(spec),
-            callbacks=[
-                boundary,
-                report,
-                callbacks.Evaluate(self._evaluate, every),
-                self.stop,
-                self.skip_epochs,
-            ],
-        )
+        with trial.model_options(spec.trainer.get("model_init_kwargs")):
+            self.trainer = TRAINERS[spec.algorithm](
+                collaborators=Collaborators(
+                    phases=self.phases,
+                    store=self.store,
+                    make_engine=functools.partial(self._make_engine, settings, args.seed),
+                    step=step,
+                    meter=self.meter,
+                    on_saved=self._saved,
+                ),
+                model=str(self.model_path),
+                reward_funcs=rewards,
+                args=args,
+                train_dataset=self.train_rows,
+                processing_class=self.tokenizer,
+                peft_config=config.peft_config(spec),
+                callbacks=[
+                    boundary,
+                    report,
+                    callbacks.Evaluate(self._evaluate, every),
+                    self.stop,
+                    self.skip_epochs,
+                ],
+            )
         self.skip_epochs.skip = self.trainer.skip_epochs
         boundary.remember = self.trainer.remember
         report.sync_again = self.trainer.sync_again
@@ -153,7 +156,7 @@ class Job:
     def _work(self) -> Work | None:
         assert self.spec.model is not None
         return work_of(
-            self.model_path / "config.json", torch.cuda.get_device_name(), self.spec.resource_name,
+            self.model_path / config_file.NAME, torch.cuda.get_device_name(), self.spec.resource_name,
             self.spec.model.dtype, frozen=self.spec.lora is not None,
         )  # fmt: skip
 
@@ -310,11 +313,13 @@ class Job:
 
     def _export(self) -> None:
         with self.phases(Phase.CHECKPOINT):
+            model = self.trainer.accelerator.unwrap_model(self.trainer.model)
             if self.trainer.accelerator.is_main_process:
-                model = self.trainer.accelerator.unwrap_model(self.trainer.model)
                 self.store.discard()
                 export_model(model, self.tokenizer, self.store.incoming / MODEL)
                 self.store.commit_model(self.trainer.state.global_step)
+            else:
+                take_part(model)
             ranks.barrier()
         self.state.update(model_uri=self._uri(self.directory / MODEL))
 

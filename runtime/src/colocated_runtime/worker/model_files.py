@@ -5,6 +5,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+from colocated_runtime.planner import config_file
 from colocated_runtime.worker.errors import UserError
 
 WAY_OUT = "give a directory as transformers' save_pretrained writes it"
@@ -16,9 +17,14 @@ def refuse_incomplete(path: Path, field: str, source: str) -> None:
     where = f"{field}: {source}"
     if not path.is_dir():
         raise UserError(f"{where} is no directory; {WAY_OUT}")
-    if not (path / "config.json").exists():
-        what = "an adapter without its model" if (path / "adapter_config.json").exists() else "no config.json"
+    config = path / config_file.NAME
+    if not config.exists():
+        what = "an adapter without its model" if (path / "adapter_config.json").exists() else f"no {config.name}"
         raise UserError(f"{where} has {what}; {WAY_OUT}")
+    try:
+        config_file.read_config(config)
+    except config_file.NoConfig as error:
+        raise UserError(f"{where}: {error}") from error
     names = _indexed(path, where) or sorted(file.name for file in path.glob("*.safetensors"))
     if not names and not list(path.glob("*.bin")):
         raise UserError(f"{where} has no weights, neither *.safetensors nor *.bin; {WAY_OUT}")

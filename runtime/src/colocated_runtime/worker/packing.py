@@ -45,6 +45,16 @@ def _cut(order: Sequence[int], lengths: Sequence[int], tokens: int, *, padded: b
     return pieces
 
 
+def cut_further(pieces: Sequence[Piece], count: int) -> list[Piece]:
+    """At least `count` pieces of the same rows: those of most rows are cut in two. There must be as many rows."""
+    found = list(pieces)
+    while len(found) < count:
+        largest = max(range(len(found)), key=lambda index: len(found[index]))
+        rows = found[largest]
+        found[largest : largest + 1] = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+    return found
+
+
 def score_packed(
     model: Any, ids: torch.Tensor, mask: torch.Tensor, completion: int, *, autocast: AbstractContextManager[Any]
 ) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -16,6 +16,8 @@ class TokenBudget:
     tokens: int
     report: Callable[[str], None]
     """Told of each event, in words, before memory is given back."""
+    again: bool = True
+    """Whether work that has failed can be done again: not where other ranks take part in it."""
     shrunk: bool = False
     lightened: bool = False
 
@@ -34,6 +36,8 @@ class TokenBudget:
             failure = _out_of_memory(work, pieces)
             if not failure:
                 return
+            if not self.again:
+                raise torch.OutOfMemoryError(failure)
             discard()
             largest = max((sum(lengths[row] for row in piece) for piece in pieces if len(piece) > 1), default=0)
             if not largest:

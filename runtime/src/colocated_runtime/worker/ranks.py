@@ -45,6 +45,15 @@ def any_true(mine: bool, device: torch.device, group: Group = None) -> bool:
     return bool(flag.item())
 
 
+def largest(mine: int, device: torch.device) -> int:
+    """The largest of the ranks' values."""
+    if alone():
+        return mine
+    value = torch.tensor(mine, device=device)
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return int(value.item())
+
+
 def total(mine: Sequence[float], device: torch.device) -> tuple[list[float], int]:
     """The sum of each of the ranks' values, to seven digits, and how many ranks there are."""
     if alone():

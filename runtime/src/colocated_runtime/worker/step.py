@@ -18,9 +18,10 @@ import torch.nn.functional as F  # noqa: N812
 
 from colocated_runtime.planner.settings import StepSettings
 from colocated_runtime.worker import attention, ranks
-from colocated_runtime.worker.packing import Piece, packed_pieces, padded_pieces, score_packed
+from colocated_runtime.worker.packing import Piece, cut_further, packed_pieces, padded_pieces, score_packed
 from colocated_runtime.worker.pressure import TokenBudget
 from colocated_runtime.worker.recompute import set_recompute
+from colocated_runtime.worker.sharding import SHARDED
 from colocated_runtime.worker.throughput import Meter
 from colocated_runtime.worker.window import MicroBatch, Part, Window
 
@@ -63,6 +64,7 @@ class Step:
         self._budget = budget
         self._meter = meter
         self._window: list[MicroBatch] = []
+        self._sharded = self.accelerator.distributed_type == SHARDED
         self._given: tuple[torch.Tensor, torch.Tensor] | None = None
         inexact = self._inexact() if settings.own_step else "memory.policy is Manual"
         unpacked = attention.why_not(self.model)
@@ -81,7 +83,7 @@ class Step:
     def _inexact(self) -> str:
         """Why the step in pieces would not be TRL's; empty where it is."""
         args = self.args
-        if self.accelerator.distributed_type not in WHOLE:
+        if self.accelerator.distributed_type not in (*WHOLE, SHARDED):
             return f"{self.accelerator.distributed_type} spreads the model over the ranks"
         if getattr(self, "top_entropy_quantile", 1.0) < 1.0:
             return "top_entropy_quantile looks at all tokens of a micro-batch and of all ranks"
@@ -162,11 +164,14 @@ class Step:
             self._budget.run(window.lengths, self._cut, work, self.model.zero_grad, self.recompute_all)
             failure = None
         except torch.OutOfMemoryError as error:
+            if self._sharded:  # the others are in the pass that has failed here, and cannot answer
+                raise
             failure = str(error)
         if not ranks.all_succeeded(failure is None, self.accelerator.device):
             raise torch.OutOfMemoryError(failure or "another rank has no memory for a single row")
         self._meter.trained(window.lengths)
-        ranks.average_gradients(self.model.parameters())
+        if not self._sharded:  # else the backward passes have done so
+            ranks.average_gradients(self.model.parameters())
         if self._skips_old:
             for rollout in self._rollouts(window):
                 self._log_sampling(window, rollout)
@@ -187,7 +192,9 @@ class Step:
         return [window.parts[first : first + size] for first in range(0, len(window.parts), size * self.num_iterations)]
 
     def _cut(self, lengths: Any, tokens: int) -> list[Piece]:
-        return (packed_pieces if self._packed else padded_pieces)(lengths, tokens)
+        """As many pieces on every rank where the ranks share the model out: each takes part in the others' passes."""
+        pieces = (packed_pieces if self._packed else padded_pieces)(lengths, tokens)
+        return cut_further(pieces, ranks.largest(len(pieces), self.accelerator.device)) if self._sharded else pieces
 
     def _score(self, model: Any, ids: torch.Tensor, mask: torch.Tensor, completion: int, *, entropy: bool) -> Any:
         """Log-probabilities and entropies [rows, completion] of the rows of one piece."""

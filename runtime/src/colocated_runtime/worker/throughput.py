@@ -1,14 +1,14 @@
 """How fast a job generates and trains, and how much of its devices' speed it uses."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from colocated_runtime.contract.report import Phase
+from colocated_runtime.planner import config_file
 from colocated_runtime.planner.devices import known_product
 from colocated_runtime.planner.flops import generation_flops, training_flops
-from colocated_runtime.planner.shapes import Shape, shape_of_config
+from colocated_runtime.planner.shapes import Shape
 from colocated_runtime.worker.phases import Moved, Phases
 
 STEP = (Phase.ROLLOUT, Phase.SCORE, Phase.TRAIN, Phase.SYNC)
@@ -90,8 +90,8 @@ def work_of(config: Path, product: str, resource: str, dtype: str, *, frozen: bo
     """
     device = known_product(product.replace(" ", "-"), resource)
     try:
-        shape = shape_of_config(json.loads(config.read_text()))
-    except (OSError, ValueError):
+        shape = config_file.read_shape(config)
+    except ValueError:
         return None
     if device is None or not shape.verified or dtype == "float32":
         return None

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch.distributed.checkpoint import CheckpointException
 from transformers import TrainerState
 from trl import GRPOTrainer, RLOOTrainer
 from trl.trainer.utils import split_tensor_dict
@@ -16,7 +17,7 @@ from trl.trainer.utils import split_tensor_dict
 from colocated_runtime.contract.report import Phase
 from colocated_runtime.files import free_bytes
 from colocated_runtime.planner.settings import StepSettings
-from colocated_runtime.worker import rng
+from colocated_runtime.worker import completions, rng, sharding
 from colocated_runtime.worker.callbacks import DIFFERENCE
 from colocated_runtime.worker.checkpoints import CheckpointStore
 from colocated_runtime.worker.engine import Engine, Sampling
@@ -68,6 +69,8 @@ class Collaborators:
 class Colocated(Step):
     """The overrides that both trainers share. Mixed in before TRL's class."""
 
+    _logs: dict[str, Any]
+
     def __init__(self, *, collaborators: Collaborators, **kwargs: Any) -> None:
         self._phases = collaborators.phases
         self._store = collaborators.store
@@ -82,14 +85,20 @@ class Colocated(Step):
         super().__init__(**kwargs)
         args.use_vllm = self.use_vllm = True
         self._last_loaded_step = -1
+        if self.is_fsdp_enabled:
+            sharding.share_out(self.accelerator, self.model)
         self.optimizer_states = self._optimizer_states(always=collaborators.step.offload)
         self.add_callback(Update(self.optimizer_states))
         # Before the engine is built, which wants the room.
         self._reference = self._guest() if self._reference_moves() else None
         self.vllm_generation = collaborators.make_engine(self.model, self._sampling())
         self.vllm_generation.when_short_of_memory(self.optimizer_states.spare)
-        budget = TokenBudget(collaborators.step.tokens, self._phases.pressure)
+        budget = TokenBudget(collaborators.step.tokens, self._phases.pressure, again=not self.is_fsdp_enabled)
         self.set_up_step(collaborators.step, budget, collaborators.meter)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()  # type: ignore[misc]
+        sharding.also_on_cpus(self)
 
     def _optimizer_states(self, *, always: bool) -> OptimizerStates:
         states = OptimizerStates(lambda: self.optimizer, self._phases.handover, always=always)
@@ -115,9 +124,17 @@ class Colocated(Step):
         It has given all ranks the first one's weights, as it should.
         """
         model, loader = super()._prepare_for_training(*args, **kwargs)  # type: ignore[misc]
-        if self._own:
+        if self._own and not self._sharded:
             model = self.model_wrapped = self.model
         return model, loader
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """TRL's, which writes all completions in full where log_completions is set."""
+        whole = self._logs
+        if self.log_completions:
+            self._logs = completions.bounded(whole, self.num_completions_to_print)
+        super().log(*args, **kwargs)  # type: ignore[misc]
+        self._logs = whole
 
     def _guest(self) -> Guest:
         return Guest(self.ref_model, self.accelerator.device, "reference model", self._phases.handover)
@@ -188,7 +205,7 @@ class Colocated(Step):
                     raise failure or OSError("the first rank could not write")
                 super()._save_checkpoint(model, trial)  # type: ignore[misc]
                 self._save_extra(self._store.incoming / f"checkpoint-{step}")
-            except (OSError, SafetensorError, RuntimeError) as error:
+            except (OSError, SafetensorError, RuntimeError, CheckpointException) as error:
                 failure = write_failure(error, self._store.directory)
                 if failure is None:
                     raise
@@ -292,11 +309,13 @@ def recut(parts: list[dict[str, Any]] | None, pieces: int) -> list[dict[str, Any
     return split_tensor_dict(whole, pieces)
 
 
-def write_failure(error: Exception, directory: Path) -> OSError | None:
+def write_failure(error: BaseException, directory: Path) -> OSError | None:
     """`error` as the failed write below `directory` that it stands for; None if it is something else.
 
     On a full volume safetensors raises an exception of its own, and torch.save a RuntimeError of its archive writer.
     """
+    if isinstance(error, CheckpointException):  # of all ranks that write their parts of a sharded state
+        error = next((cause for cause, _ in error.failures.values() if isinstance(cause, Exception)), OSError(error))
     if isinstance(error, OSError):
         return error
     writer = isinstance(error, SafetensorError) or any(words in str(error) for words in TORCH_CANNOT_WRITE)

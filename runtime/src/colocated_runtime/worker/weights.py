@@ -40,6 +40,23 @@ def policy_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield name.replace(BASE, ""), gathered(parameter.detach())
 
 
+def adapter_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and tensor of every weight of the adapter, as PEFT names them. Collective like `policy_weights`."""
+    for name, parameter in model.named_parameters():
+        if ADAPTER in name:
+            yield name, gathered(parameter.detach())
+
+
+def shared_out(model: Any) -> bool:
+    """Whether each rank has a part of the weights alone, so that to gather one takes them all."""
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of `tensor`."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def gathered(tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` in full, on every rank."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

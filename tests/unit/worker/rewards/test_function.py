@@ -62,7 +62,14 @@ def test_a_module_that_another_one_hides_is_refused(mounted: Path) -> None:
         ),
         ("bad_c", "def score(:", "bad_c:score", "cannot import 'bad_c': SyntaxError: .*; the ConfigMap holds bad_c.py"),
         ("bad_d", "raise SystemExit(2)", "bad_d:score", "cannot import 'bad_d': SystemExit: 2"),
-        ("ok_e", "score = 3", "ok_e:score", "'ok_e' has no function 'score'"),
+        ("ok_e", "score = 3", "ok_e:score", "'score' of 'ok_e' is no function but int; 'ok_e' has no public function"),
+        (
+            "ok_g",
+            "from math import gcd\nimport math\ndef exact(): 0\ndef correct(): 0\ndef _no(): 0\nclass R: 0",
+            "ok_g:corect",
+            "'ok_g' has no function 'corect'; did you mean correct\\? It has correct, exact$",
+        ),
+        ("ok_h", "def f(): 0", "ok_h:score", "'ok_h' has no function 'score'; it has f$"),
         ("ok_f", "", "other_f:score", "cannot import 'other_f': .*; the ConfigMap holds ok_f.py$"),
     ],
 )

@@ -1,5 +1,6 @@
 """A reward written by the user: `module:function`, from a mounted ConfigMap or from the image."""
 
+import difflib
 import functools
 import importlib
 import inspect
@@ -7,12 +8,15 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from colocated_runtime.worker.errors import RewardError, UserError
 
 LONGEST = 1000
 """Characters of what a reward says."""
+NAMED = 20
+"""Functions of a module that are listed."""
 
 
 def load(name: str, directory: Path | None, field: str) -> Callable[..., Any]:
@@ -36,8 +40,29 @@ def load(name: str, directory: Path | None, field: str) -> Callable[..., Any]:
         )
     function = getattr(module, attribute, None)
     if not callable(function):
-        raise UserError(f"{field}: {module_name!r} has no function {attribute!r}")
+        raise UserError(f"{field}: {_no_function(module, attribute)}")
     return _guarded(function, f"{field}: {name}")
+
+
+def _no_function(module: ModuleType, wanted: str) -> str:
+    name = module.__name__
+    public = sorted(key for key, value in vars(module).items() if not key.startswith("_") and _is_own(value, name))
+    if wanted in vars(module):
+        said = f"{wanted!r} of {name!r} is no function but {type(vars(module)[wanted]).__name__}"
+    else:
+        said = f"{name!r} has no function {wanted!r}"
+    if not public:
+        return f"{said}; {name!r} has no public function at all"
+    near = difflib.get_close_matches(wanted, public, n=1)
+    hint = f"did you mean {near[0]}? It" if near else "it"
+    return f"{said}; {hint} has {', '.join(public[:NAMED])}{', …' if public[NAMED:] else ''}"
+
+
+def _is_own(value: Any, module: str) -> bool:
+    """Whether it is a function of the module's package, not one that was imported for use inside."""
+    package = module.partition(".")[0]
+    home = str(getattr(value, "__module__", "")).partition(".")[0]
+    return inspect.isroutine(value) and home == package
 
 
 def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
