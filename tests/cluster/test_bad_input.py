@@ -1,13 +1,17 @@
 """Mistakes and faults: each ends in one clear message, nothing is lost, and no traceback is in the operator's log."""
 
 import subprocess
+import time
 
 import pytest
 from tests.cluster.kube import (
+    RELEASE,
     ROOT,
+    SYSTEM,
     apply,
     at_step,
     condition,
+    events,
     eventually,
     job,
     kubectl,
@@ -106,8 +110,27 @@ def test_missing_config_map_is_waited_for(namespace: str) -> None:
     spec = GOOD | {"rewards": [{"function": "mine:score", "configMap": "code"}]}
     apply(namespace, job("cm", spec))
     eventually(lambda: condition(namespace, "cm", "Reconciling")["reason"] == "ConfigMapMissing")
-    assert "'code'" in condition(namespace, "cm", "Reconciling")["message"]
+    said = condition(namespace, "cm", "Reconciling")["message"]
+    assert said.startswith("spec.rewards[0].configMap: there is no ConfigMap 'code'")
     assert status(namespace, "cm")["phase"] == "Pending"
+
+
+def test_wait_is_one_event_also_after_a_restart_of_the_operator(namespace: str) -> None:
+    apply(namespace, job("once", GOOD | {"rewards": [{"function": "mine:score", "configMap": "code"}]}))
+    apply(namespace, stub_job("big", resources={"requests": {"cpu": "1000"}}))
+    waits = {"once": "ConfigMapMissing", "big": "Unschedulable"}
+
+    def told() -> dict[str, int]:
+        return {
+            name: sum(event["reason"] == reason for event in events(namespace, name)) for name, reason in waits.items()
+        }
+
+    once = dict.fromkeys(waits, 1)
+    eventually(lambda: told() == once)
+    kubectl("rollout", "restart", "-n", SYSTEM, f"deploy/{RELEASE}")
+    kubectl("rollout", "status", "-n", SYSTEM, f"deploy/{RELEASE}", "--timeout=60s")
+    time.sleep(10)
+    assert told() == once
 
 
 def test_missing_claim_is_waited_for_and_then_used(namespace: str) -> None:
@@ -130,7 +153,9 @@ def test_missing_secret_is_named(namespace: str) -> None:
     token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
     apply(namespace, stub_job("secret", "--steps", "1", runtime={"env": [token]}))
     eventually(lambda: condition(namespace, "secret", "Running")["reason"] == "ConfigError")
-    assert 'secret "hub" not found' in condition(namespace, "secret", "Running")["message"]
+    said = condition(namespace, "secret", "Running")["message"]
+    assert 'secret "hub" not found' in said
+    assert "spec.runtime.env[0].valueFrom.secretKeyRef.name" in said
     kubectl("create", "secret", "generic", "hub", "--from-literal=token=x", "-n", namespace)
     reaches(namespace, "secret", "Complete")
 
@@ -139,6 +164,41 @@ def test_image_that_cannot_be_pulled_is_named(namespace: str) -> None:
     apply(namespace, stub_job("image", runtime={"image": "localhost/nowhere:1"}))
     eventually(lambda: condition(namespace, "image", "Running")["reason"] == "ImageError")
     assert "localhost/nowhere:1" in condition(namespace, "image", "Running")["message"]
+
+
+TEMPLATE = "spec.runtime.podTemplate"
+
+
+@pytest.mark.parametrize(
+    ("pod", "words", "field"),
+    [
+        ({"serviceAccountName": "robot"}, 'serviceaccount "robot" not found', f"{TEMPLATE}.spec.serviceAccountName;"),
+        ({"priorityClassName": "none"}, "PriorityClass", f"{TEMPLATE}.spec.priorityClassName;"),
+        ({"runtimeClassName": "none"}, "RuntimeClass", f"{TEMPLATE}.spec.runtimeClassName;"),
+        ({"hostNetwork": True}, "violates PodSecurity", f"{TEMPLATE};"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_pod_that_the_api_server_refuses_is_told_with_its_words(
+    namespace: str, pod: dict[str, object], words: str, field: str
+) -> None:
+    refused = stub_job("refused", "--steps", "1")
+    refused["spec"]["runtime"]["podTemplate"]["spec"] |= pod
+    apply(namespace, refused)
+    eventually(lambda: condition(namespace, "refused", "Running")["reason"] == "PodsRefused")
+    said = condition(namespace, "refused", "Running")["message"]
+    for part in (words, f"see {field} what is edited holds for the next attempt: suspend and resume"):
+        assert part in said
+    eventually(lambda: [e["reason"] for e in events(namespace, "refused")].count("PodsRefused") == 1)
+
+
+def test_service_account_that_is_made_later_lets_the_job_run(namespace: str) -> None:
+    late = stub_job("late", "--steps", "1")
+    late["spec"]["runtime"]["podTemplate"]["spec"]["serviceAccountName"] = "robot"
+    apply(namespace, late)
+    eventually(lambda: condition(namespace, "late", "Running")["reason"] == "PodsRefused")
+    kubectl("create", "serviceaccount", "robot", "-n", namespace)
+    reaches(namespace, "late", "Complete")
 
 
 def test_typo_in_the_pod_template_is_refused_in_words(namespace: str) -> None:

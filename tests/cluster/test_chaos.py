@@ -254,7 +254,7 @@ def test_queue_suspends_the_child_and_resumes_it(chaos: Chaos, running: str) -> 
     undisturbed(chaos.namespace, running)
 
 
-QUOTAS = [("count/jobs.batch", "CreateForbidden"), ("pods", "PodsPending")]
+QUOTAS = [("count/jobs.batch", "CreateForbidden"), ("pods", "PodsRefused")]
 
 
 @pytest.mark.parametrize(("resource", "reason"), QUOTAS if LONG else QUOTAS[:1])

@@ -73,6 +73,31 @@ def test_suspend_saves_frees_the_pod_and_resume_goes_on(namespace: str) -> None:
     reaches(namespace, "pause", "Complete")
 
 
+def test_what_is_edited_while_the_job_runs_holds_for_the_next_attempt(namespace: str) -> None:
+    apply(namespace, stub_job("edited", "--steps", "1000", "--step-seconds", "0.2"))
+    at_step(namespace, "edited", 1)
+    (before,) = items("pods", namespace)
+    image = before["spec"]["containers"][0]["image"]
+    variables = get("crj", "edited", namespace)["spec"]["runtime"]["env"]
+    change = {
+        "resources": {"limits": {"memory": "700Mi"}},
+        "runtime": {"env": [*variables, {"name": "A", "value": "b"}]},
+    }
+    patch(namespace, "edited", {"spec": change})
+    step = status(namespace, "edited")["progress"]["step"]
+    at_step(namespace, "edited", step + 10)
+    assert [pod["metadata"]["uid"] for pod in items("pods", namespace)] == [before["metadata"]["uid"]]
+    patch(namespace, "edited", {"spec": {"suspend": True}})
+    reaches(namespace, "edited", "Suspended")
+    eventually(lambda: not items("pods", namespace))
+    patch(namespace, "edited", {"spec": {"suspend": False}})
+    assert reaches(namespace, "edited", "Running")["attempt"] == 2
+    (container,) = items("pods", namespace)[0]["spec"]["containers"]
+    assert container["image"] == image
+    assert container["resources"]["limits"]["memory"] == "700Mi"
+    assert {"name": "A", "value": "b"} in container["env"]
+
+
 def test_crash_restarts_from_the_checkpoint_and_logs_of_two_attempts_stay(namespace: str) -> None:
     apply(
         namespace, stub_job("crash", "--steps", "3", "--fail-at", "2", restart={"maxRestarts": 2, "backoffSeconds": 0})

@@ -1,7 +1,7 @@
 """Creates the objects of an attempt, in an order that a killed operator can take up again: the Job comes last."""
 
 from colocated_operator.desired import AttemptPlan, objects
-from colocated_operator.desired.volumes import reward_config_maps, source_claims, template_volumes
+from colocated_operator.desired.volumes import source_claims, template_volumes
 from colocated_operator.kube import Body, Kube, KubeError
 from colocated_operator.observe import Obstacle, controller
 from colocated_runtime.contract import names
@@ -9,8 +9,8 @@ from colocated_runtime.contract.refusals import clash
 
 INVALID_CODES = (400, 413, 422)
 FIELDS = {
-    "Job": " (see runtime.podTemplate, resources)",
-    "PersistentVolumeClaim": " (see checkpoint.storage.volumeClaimTemplate)",
+    "Job": " (see spec.runtime.podTemplate, spec.resources)",
+    "PersistentVolumeClaim": " (see spec.checkpoint.storage.volumeClaimTemplate)",
 }
 """Where the spec says what an object of a kind is to be."""
 
@@ -29,12 +29,14 @@ class Attempts:
         try:
             job = objects.job(plan)
         except ValueError as error:
-            return Obstacle("Invalid", "JobRefused", str(error), plan.generation)
+            return Obstacle("Invalid", "JobRefused", f"spec.{error}", plan.generation)
         body = job
         try:
             if await self._made(job):  # an operator was killed before it could say so
                 return await self._owned(plan, job)
-            parts = (objects.config_map(plan), objects.service(plan), objects.volume_claim(plan))
+            body = objects.config_map(plan)
+            await self._described(plan, body)
+            parts = (objects.service(plan), objects.volume_claim(plan))
             for body in (*filter(None, parts), job):
                 made = await self._ensure(plan, body)
         except NameTakenError as error:
@@ -52,6 +54,13 @@ class Attempts:
                 raise
             return True
         return False
+
+    async def _described(self, plan: AttemptPlan, config_map: Body) -> None:
+        """Create the ConfigMap. One that was left by a try on an older spec is replaced: no Job has read it."""
+        found = await self._ensure(plan, config_map)
+        if _generation(found) != _generation(config_map):
+            await self._kube.delete("ConfigMap", plan.namespace, config_map["metadata"]["name"])
+            await self._kube.create(config_map)
 
     async def _ensure(self, plan: AttemptPlan, body: Body) -> Body:
         try:
@@ -78,13 +87,16 @@ class Attempts:
 
     async def _rewards(self, plan: AttemptPlan) -> Obstacle | None:
         files: dict[str, Body] = {}
-        for name in reward_config_maps(plan.spec):
+        for index, reward in enumerate(plan.spec.rewards):
+            name = reward.config_map
+            if name is None or name in files:
+                continue
             found = await self._kube.get("ConfigMap", plan.namespace, name)
             if found is None:
-                return self._absent(plan, "ConfigMap", name, "rewards[].configMap")
+                return self._absent(plan, "ConfigMap", name, f"rewards[{index}].configMap")
             files[name] = found.get("data") or {}
         clashing = clash(files)
-        return Obstacle("Waiting", "RewardsClash", clashing, plan.generation) if clashing else None
+        return Obstacle("Waiting", "RewardsClash", f"spec.{clashing}", plan.generation) if clashing else None
 
     async def _sources(self, plan: AttemptPlan) -> Obstacle | None:
         for claim, field in source_claims(plan.spec).items():
@@ -114,7 +126,8 @@ class Attempts:
 
     @staticmethod
     def _absent(plan: AttemptPlan, kind: str, name: str, field: str) -> Obstacle:
-        message = f"{field}: there is no {kind} {name!r} in namespace {plan.namespace}; the job starts once it exists"
+        where = f"{kind} {name!r} in namespace {plan.namespace}"
+        message = f"spec.{field}: there is no {where}; the job starts once it exists"
         return Obstacle("Waiting", f"{kind}Missing", message, plan.generation)
 
     @staticmethod
@@ -130,6 +143,12 @@ class Attempts:
         raise error
 
 
+def _generation(body: Body) -> str | None:
+    """Of the ColocatedRLJob that `body` was made from, as it says."""
+    annotations = body["metadata"].get("annotations") or {}
+    return annotations.get(names.ANNOTATION_GENERATION)
+
+
 def _serves(claim: Body, nodes: int, *shared: str) -> bool:
     """Whether pods on so many nodes can mount the claim; `shared` are the access modes for several."""
     return nodes == 1 or any(mode in shared for mode in _modes(claim))
@@ -141,7 +160,7 @@ def _modes(claim: Body) -> list[str]:
 
 def _not_shared(plan: AttemptPlan, reason: str, what: str, claim: Body, other: str = "") -> Obstacle:
     message = (
-        f"{what} is {', '.join(_modes(claim))}, which cannot serve nodes: {plan.spec.nodes};"
+        f"spec.{what} is {', '.join(_modes(claim))}, which cannot serve nodes: {plan.spec.nodes};"
         f" use a ReadWriteMany {other}claim"
     )
     return Obstacle("Invalid", reason, message, plan.generation)

@@ -14,7 +14,8 @@ from colocated_operator.attempts import Attempts
 from colocated_operator.decide import Action, CreateAttempt, Decision, DeleteAttempt, DeleteJob, Sweep, decide
 from colocated_operator.desired import AttemptPlan
 from colocated_operator.kube import Body, Kube, KubeError
-from colocated_operator.observe import Observation, Obstacle, Pulled
+from colocated_operator.observe import ChildJob, Observation, Obstacle, Pulled
+from colocated_operator.policies.waiting import lacking_pods
 from colocated_operator.reports import Reports
 from colocated_operator.settings import Settings
 from colocated_operator.status.events import Event, body, events
@@ -35,6 +36,8 @@ LONGEST_CREATE_PAUSE_SECONDS = 30.0
 NO_EVENT = (400, 403, 422)
 """Refusals of an Event that end no pass: the namespace ends, an edited status made it invalid."""
 SILENT_AFTER = timedelta(seconds=10)
+ASK_AGAIN_SECONDS = 10.0
+"""Between looks at the Events of a Job whose pods do not come."""
 LOOK_AGAIN_SECONDS = 60.0
 """Between look-ups of a job whose pods do not answer."""
 WRITE_SECONDS = 3.0
@@ -67,6 +70,10 @@ class Driver:
     """Attempts to create the present attempt that met an obstacle."""
     swept: bool = False
     """Whether what belonged to the job has been deleted since it was over."""
+    refusal: str = ""
+    """What keeps the present attempt's Job from its pods, by its Events."""
+    asked: float = float("-inf")
+    """Loop time of the last look at these."""
     looked: float = float("-inf")
     """Loop time of the last look-up."""
     failures: int = 0
@@ -102,7 +109,7 @@ class Driver:
         observation = self._observation()
         if observation is None:
             return None
-        observation = await self._with_trace(await self._with_reports(observation))
+        observation = await self._with_trace(await self._with_refusal(await self._with_reports(observation)))
         decision = decide(observation, self.world.clock(), self.world.settings)
         for action in decision.actions:
             if isinstance(action, CreateAttempt):
@@ -152,6 +159,28 @@ class Driver:
         lost = known - {found["metadata"]["uid"] for found in (*jobs, *pods)}
         self.world.store.prune_children(lost)
         self.world.store.prune_pods(lost)
+
+    async def _with_refusal(self, observation: Observation) -> Observation:
+        """Read the Events of a Job whose pods do not come, now and then: nothing else tells why."""
+        child = lacking_pods(observation, self.world.clock())
+        if child is None:
+            self.refusal = ""
+            return observation
+        time = asyncio.get_running_loop().time()
+        if time > self.asked + ASK_AGAIN_SECONDS:
+            self.asked = time
+            self.refusal = observe.refusal(await self._events_of(child), child)
+        return replace(observation, refusal=self.refusal)
+
+    async def _events_of(self, child: ChildJob) -> list[Body]:
+        """Those of the reason that is looked for; none where an older chart gives no right to them."""
+        selected = f"involvedObject.uid={child.uid},reason={observe.NOT_CREATED}"
+        try:
+            return await self.world.kube.list("Event", child.namespace, field=selected)
+        except KubeError as error:
+            if error.code != 403:
+                raise
+            return []
 
     async def _with_trace(self, observation: Observation) -> Observation:
         """Look for earlier attempts where nothing speaks of one: the job is new, or somebody wiped its status."""

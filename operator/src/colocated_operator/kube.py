@@ -79,9 +79,10 @@ class Kube:
                 return None
             raise
 
-    async def list(self, kind: str, namespace: str | None, label: str = "") -> list[Body]:
-        """Objects with the label `label`; of all namespaces if `namespace` is None. As fresh as can be."""
-        query = {"labelSelector": label} if label else {}
+    async def list(self, kind: str, namespace: str | None, label: str = "", field: str = "") -> list[Body]:
+        """Objects with such labels and fields; of all namespaces if `namespace` is None. As fresh as can be."""
+        selectors = {"labelSelector": label, "fieldSelector": field}
+        query = {name: selector for name, selector in selectors.items() if selector}
         return list((await self._call("GET", _path(kind, namespace), query, None))["items"])
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:

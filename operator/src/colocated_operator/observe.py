@@ -4,7 +4,7 @@ Values only. The functions here read the API server's dicts and keep the fields 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -206,6 +206,8 @@ class Observation:
     reports: Mapping[str, Pulled] = field(default_factory=dict)
     """By pod uid."""
     obstacle: Obstacle | None = None
+    refusal: str = ""
+    """What the API server answered last, where the present attempt's Job could not be given all its pods."""
     trace: Trace | None = None
     """Of the newest attempt; looked for only where the status is empty and no Job is known."""
     swept: bool = False
@@ -268,6 +270,22 @@ def trace(body: Mapping[str, Any]) -> Trace:
     meta = body["metadata"]
     restarts = (meta.get("annotations") or {}).get(names.ANNOTATION_RESTARTS)
     return Trace(_ordinal((meta.get("labels") or {}).get(names.LABEL_ATTEMPT)), _ordinal(restarts))
+
+
+COMBINED = "(combined from similar events): "
+NOT_CREATED = "FailedCreate"
+"""Reason of a Job's Event: its controller could not make a pod."""
+
+
+def refusal(events: Iterable[Mapping[str, Any]], child: ChildJob) -> str:
+    """What the API server answered last to the controller of `child`, by the Events of the Job; empty if nothing."""
+    refused = [
+        event
+        for event in events
+        if event.get("reason") == NOT_CREATED and (event.get("involvedObject") or {}).get("uid") == child.uid
+    ]
+    last: Mapping[str, Any] = max(refused, key=lambda event: event.get("lastTimestamp") or "", default={})
+    return str(last.get("message") or "").removeprefix(COMBINED).removeprefix("Error creating: ")
 
 
 def child_pod(body: Mapping[str, Any], *, gone: bool = False) -> ChildPod:

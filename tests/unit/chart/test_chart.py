@@ -74,6 +74,7 @@ def test_rights_are_the_few_that_are_used() -> None:
     rights = allowed(role)
     assert {verb for what, verb in rights if what == "colocatedrljobs"} == {"get", "list", "watch"}
     assert {verb for what, verb in rights if what == "colocatedrljobs/status"} == {"patch"}
+    assert {verb for what, verb in rights if what == "events"} == {"create", "list"}
     assert {what for what, _ in rights}.isdisjoint({"secrets", "pods/log", "pods/exec", "nodes", "namespaces", "*"})
     assert "*" not in {verb for _, verb in rights}
     (crds,) = (rule for rule in role["rules"] if "customresourcedefinitions" in rule["resources"])

@@ -84,6 +84,10 @@ def test_one_of_several(tmp_path: Path) -> None:
         (HEAD + "spec: {lora: {zzz: 1}}", "spec.lora.zzz: no such field; there are: r, lora"),
         (HEAD + "spec: {nodes: many}", "spec.nodes: input should be a valid integer"),
         (HEAD + "spec: {nodes: 0}", "spec.nodes: input should be greater than or equal to 1 (it is 0)"),
+        (
+            HEAD + "spec: {lora: {target_modules: all-linear}}",
+            "spec.lora.target_modules: 'all-linear' is text, and a list is needed; write [all-linear]",
+        ),
         (HEAD + "spec: {algorithm: ppo}", "spec.algorithm: input should be 'grpo' or 'rloo' (it is 'ppo')"),
         (HEAD + "spec: {model: {}}", "spec.model.source: missing"),
         (HEAD + "spec: {resources: {limits: {memory: 16 gB}}}", "'16 gB' is no quantity; write 16Gi"),

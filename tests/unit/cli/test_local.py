@@ -46,6 +46,24 @@ def test_rewards_of_which_python_would_import_only_one() -> None:
     assert line.startswith("rewards[].configMap: a and b hold score.py")
 
 
+def mounting(path: Path, volume: dict[str, object], container: str = "colocated") -> dict[str, object]:
+    mounts = [{"name": "prompts", "mountPath": str(path)}, None]
+    pod = {"containers": [{"name": container, "volumeMounts": mounts}], "volumes": [{"name": "prompts", **volume}]}
+    return {"runtime": {"podTemplate": {"spec": pod}}}
+
+
+def test_config_maps_that_pods_find_as_files(tmp_path: Path) -> None:
+    config_map = {"configMap": {"name": "prompts"}}
+    (line,) = unsuitable(document({"prompts": {"a": "b"}}, **mounting(tmp_path / "no", config_map)))
+    assert line == (
+        f"runtime.podTemplate.spec.volumes[0].configMap: prompts is mounted at {tmp_path}/no in pods only; put its"
+        " files there on this machine, or leave the volume out of this run"
+    )
+    assert unsuitable(document(**mounting(tmp_path, config_map))) == []
+    assert unsuitable(document(**mounting(tmp_path / "no", config_map, container="logger"))) == []
+    assert unsuitable(document(**mounting(tmp_path / "no", {"emptyDir": {}}))) == []
+
+
 def test_what_runs_here(tmp_path: Path) -> None:
     sources = {"model": {"source": f"file://{tmp_path}"}, "dataset": {"source": "reasoning-gym://gcd"}}
     rewards = [{"function": "m:f", "configMap": "code"}]

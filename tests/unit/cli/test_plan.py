@@ -140,6 +140,13 @@ def test_a_config_json_that_cannot_be_planned(tmp_path: Path) -> None:
     (config / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_embd": 768}))
     assert "hidden_size is missing" in colocated("plan", path).stderr
     assert colocated("render", path).exit_code == 0  # what cannot be planned may well run
+    for content, words in (("{", "is no JSON: "), ('{"max_position_embeddings": 0}', "0 is no number of tokens; ")):
+        (config / "config.json").write_text(content)
+        for command in ("plan", "render", "run"):
+            done = colocated(command, path)
+            assert done.exit_code == 2
+            assert done.stderr.startswith(f"error: {config}/config.json: ")
+            assert words in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -228,6 +235,12 @@ def rendered(*arguments: object) -> list[dict[str, Any]]:
     done = colocated("render", *arguments)
     assert (done.exit_code, done.stderr) == (0, "")
     return list(yaml.safe_load_all(done.stdout))
+
+
+def test_image_that_is_no_reference(tmp_path: Path) -> None:
+    done = colocated("render", job(tmp_path), "--image", "a b")
+    assert done.exit_code == 2
+    assert "--image: 'a b' is no reference" in done.output
 
 
 def test_what_is_rendered_is_what_the_operator_creates(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ class Client:
     async def get(self, kind: str, namespace: str, name: str) -> Body | None:
         return await self._call(lambda: self.cluster.objects.get((kind, name)))
 
-    async def list(self, kind: str, namespace: str | None, label: str = "") -> list[Body]:
+    async def list(self, kind: str, namespace: str | None, label: str = "", field: str = "") -> list[Body]:
         return await self._call(lambda: self.cluster.of_kind(kind))
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:

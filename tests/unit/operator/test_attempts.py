@@ -1,5 +1,6 @@
 """What stands in the way of an attempt, by what the API server answers."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from tests.unit.contract.bad_jobs import GOOD
 from tests.unit.operator.cluster import SETTINGS, UID
 
 from colocated_operator.attempts import Attempts
-from colocated_operator.desired import AttemptPlan
+from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.kube import Body, KubeError
 from colocated_operator.observe import Obstacle
 from colocated_runtime.contract.job import JobSpec
@@ -61,6 +62,41 @@ async def test_object_that_went_between_two_calls_is_no_strangers() -> None:
         await created(Server({"Service": TAKEN}))
 
 
+class Left(Server):
+    """An operator was killed, or a quota hit, between the ConfigMap of this attempt and its Job."""
+
+    def __init__(self, of: AttemptPlan) -> None:
+        super().__init__()
+        self.config_maps = [objects.config_map(of)]
+
+    async def create(self, body: Body, *, dry_run: bool = False) -> Body:
+        if body["kind"] == "ConfigMap":
+            if self.config_maps:
+                raise TAKEN
+            self.config_maps.append(body)
+        return await super().create(body, dry_run=dry_run)
+
+    async def get(self, kind: str, namespace: str, name: str) -> Body | None:
+        return self.config_maps[0] if kind == "ConfigMap" else None
+
+    async def delete(self, kind: str, namespace: str, name: str) -> None:
+        assert (kind, name) == ("ConfigMap", "job-abcde-1")
+        self.config_maps.clear()
+
+
+@pytest.mark.parametrize("edited", [False, True])
+async def test_attempt_takes_the_spec_as_it_is_when_its_job_is_made(edited: bool) -> None:
+    before = plan()
+    server = Left(before)
+    (left,) = server.config_maps
+    now = replace(plan(resources={"limits": {"memory": "64Gi"}}), generation=2) if edited else before
+    made = await Attempts(server).create(now)  # type: ignore[arg-type]
+    assert isinstance(made, dict)
+    (found,) = server.config_maps
+    assert found == objects.config_map(now)
+    assert (found is left) != edited
+
+
 async def test_name_that_a_stranger_has_is_told() -> None:
     stranger = {"metadata": {"ownerReferences": []}}
     found = await obstacle(Server({"Service": TAKEN}, {"job-abcde": stranger}))
@@ -71,10 +107,10 @@ async def test_name_that_a_stranger_has_is_told() -> None:
 @pytest.mark.parametrize(
     ("kind", "code", "reason", "where"),
     [
-        ("Job", 422, "JobRefused", "see runtime.podTemplate, resources"),
+        ("Job", 422, "JobRefused", "see spec.runtime.podTemplate, spec.resources"),
         ("ConfigMap", 413, "ConfigMapRefused", "refuses the ConfigMap"),
         ("Service", 422, "ServiceRefused", "refuses the Service"),
-        ("PersistentVolumeClaim", 422, "PersistentVolumeClaimRefused", "see checkpoint.storage.volumeClaimTemplate"),
+        ("PersistentVolumeClaim", 422, "PersistentVolumeClaimRefused", "spec.checkpoint.storage.volumeClaimTemplate"),
     ],
 )
 async def test_refusal_names_the_kind_that_was_refused(kind: str, code: int, reason: str, where: str) -> None:
@@ -107,13 +143,21 @@ async def test_source_on_a_claim_for_one_node_is_refused_for_two(source: dict[st
     )
     assert (found.kind, found.reason) == ("Invalid", "SourceNotShared")
     assert found.message == (
-        f"{field}: claim data is ReadWriteOnce, which cannot serve nodes: 2; use a ReadWriteMany or ReadOnlyMany claim"
+        f"spec.{field}: claim data is ReadWriteOnce, which cannot serve nodes: 2; use a ReadWriteMany or ReadOnlyMany"
+        " claim"
     )
     for many in ("ReadWriteMany", "ReadOnlyMany"):
         server = Server(found={"shared": claim("ReadWriteMany"), "data": claim("ReadWriteOnce", many)})
         assert not isinstance(await created(server, **both | source), Obstacle)
     server = Server(found={"shared": claim("ReadWriteOnce"), "data": claim("ReadWriteOnce")})
     assert not isinstance(await created(server, **both | source | {"nodes": 1}), Obstacle)
+
+
+async def test_missing_config_map_of_a_reward_is_named_by_its_index() -> None:
+    rewards = [{"name": "exact_match"}, *({"function": f"{n}:f", "configMap": n} for n in ("there", "missing"))]
+    found = await obstacle(Server(found={"there": {}}), rewards=rewards)
+    assert (found.kind, found.reason) == ("Waiting", "ConfigMapMissing")
+    assert found.message.startswith("spec.rewards[2].configMap: there is no ConfigMap 'missing' in namespace ns;")
 
 
 VOLUMES = [
@@ -128,8 +172,8 @@ VOLUMES = [
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({}, "runtime.podTemplate.spec.volumes[2].configMap: there is no ConfigMap 'questions' in namespace ns;"),
-        ({"questions": {}}, "runtime.podTemplate.spec.volumes[3].persistentVolumeClaim: there is no PersistentVolume"),
+        ({}, "spec.runtime.podTemplate.spec.volumes[2].configMap: there is no ConfigMap 'questions' in namespace ns;"),
+        ({"questions": {}}, "spec.runtime.podTemplate.spec.volumes[3].persistentVolumeClaim: there is no Persistent"),
     ],
 )
 async def test_what_a_volume_of_the_template_needs(found: dict[str, Body], message: str) -> None:

@@ -10,7 +10,7 @@ from tests.unit.contract.bad_jobs import GOOD
 from tests.unit.operator.cluster import SETTINGS
 from tests.unit.operator.simulated import NAMESPACE, Client, Cluster, Fault, Reports
 
-from colocated_operator import metrics, relist
+from colocated_operator import metrics, observe, relist
 from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.drivers import Driver, World
 from colocated_operator.kube import KubeError
@@ -29,9 +29,9 @@ class Listed(Client):
     def __post_init__(self) -> None:
         super().__init__(self.cluster)
 
-    async def list(self, kind: str, namespace: str | None, label: str = "") -> list[dict[str, Any]]:
+    async def list(self, kind: str, namespace: str | None, label: str = "", field: str = "") -> list[dict[str, Any]]:
         self.kinds.append(kind)
-        return await super().list(kind, namespace, label)
+        return await super().list(kind, namespace, label, field)
 
 
 async def new_operator(cluster: Cluster) -> tuple[Driver, Listed]:
@@ -80,6 +80,59 @@ async def test_config_maps_are_asked_for_only_where_nothing_else_tells_the_attem
         assert client.kinds == [], "the status tells it, or the Job"
 
 
+QUOTA = 'pods "x-0-" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0'
+
+
+def failed_create(cluster: Cluster, name: str, message: str, time: str, uid: str = "") -> None:
+    """An Event of the Job controller's."""
+    (job,) = cluster.of_kind("Job")
+    cluster.put({
+        "kind": "Event", "metadata": {"name": name, "namespace": NAMESPACE}, "reason": "FailedCreate",
+        "involvedObject": {"kind": "Job", "uid": uid or job["metadata"]["uid"]}, "message": message,
+        "lastTimestamp": time,
+    })  # fmt: skip
+
+
+async def without_pods() -> tuple[Cluster, Driver, Listed]:
+    """A Job that was made a minute ago and has none."""
+    cluster = cluster_with()
+    driver, client = await new_operator(cluster)
+    await driver.one_pass()
+    client.kinds.clear()
+    cluster.now += timedelta(seconds=60)
+    return cluster, driver, client
+
+
+def told(cluster: Cluster, condition: str = "Reconciling") -> dict[str, Any]:
+    return next(entry for entry in cluster.job["status"]["conditions"] if entry["type"] == condition)
+
+
+async def test_why_a_job_is_given_no_pods_is_read_from_its_own_newest_event() -> None:
+    cluster, driver, client = await without_pods()
+    failed_create(cluster, "a", f"Error creating: {QUOTA}", "2026-01-01T00:00:30Z")
+    failed_create(cluster, "b", "Error creating: older", "2026-01-01T00:00:20Z")
+    failed_create(cluster, "c", "Error creating: another Job's", "2026-01-01T00:00:50Z", uid="other")
+    for _ in range(3):
+        await driver.one_pass()
+    assert client.kinds == ["Event"], "not at every pass"
+    assert (told(cluster)["reason"], told(cluster, "Running")["reason"]) == ("PodsRefused", "PodsRefused")
+    assert told(cluster)["message"] == f"0 of 1 pods exist, for the API server says: {QUOTA}"
+    assert [event["reason"] for event in cluster.events] == ["PodsRefused"]
+    cluster.control()
+    driver.world.store.put_pod(observe.child_pod(cluster.of_kind("Pod")[0]))
+    await driver.one_pass()
+    assert (told(cluster)["reason"], driver.refusal) == ("PodsPending", "")
+
+
+async def test_events_that_may_not_be_listed_end_no_pass() -> None:
+    cluster, driver, client = await without_pods()
+    client.calls = 0
+    client.fault = Fault(1, before=KubeError(403, "events is forbidden"))
+    await driver.one_pass()
+    assert told(cluster)["reason"] == "PodsPending"
+    assert "kubectl describe job" in told(cluster)["message"]
+
+
 async def test_two_rewards_of_one_module_name_make_no_pod() -> None:
     cluster = cluster_with(rewards=[{"function": "score:f", "configMap": name} for name in ("a", "b")])
     for name in ("a", "b"):
@@ -91,7 +144,7 @@ async def test_two_rewards_of_one_module_name_make_no_pod() -> None:
     assert cluster.of_kind("Job") == []
     (reconciling,) = [entry for entry in cluster.job["status"]["conditions"] if entry["type"] == "Reconciling"]
     assert reconciling["reason"] == "RewardsClash"
-    assert reconciling["message"].startswith("rewards[].configMap: a and b hold score.py")
+    assert reconciling["message"].startswith("spec.rewards[].configMap: a and b hold score.py")
 
 
 async def test_event_that_the_server_refuses_ends_no_pass() -> None:

@@ -97,7 +97,7 @@ FULL_DISK = 'Usage of EmptyDir volume "checkpoints" exceeds the limit "1Gi".'
 @pytest.mark.parametrize(
     ("changes", "used", "outcome", "message"),
     [
-        ({}, 0, Outcome.HOST_OUT_OF_MEMORY, "used more than its memory limit of 64.0 GiB; raise resources.limits"),
+        ({}, 0, Outcome.HOST_OUT_OF_MEMORY, "used more than its memory limit of 64.0 GiB; raise spec.resources.limits"),
         ({}, 40 * GIB, Outcome.HOST_OUT_OF_MEMORY, "used more than its memory limit"),
         (
             {},

@@ -195,6 +195,8 @@ def explain(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return f"{path}: missing"
     value = detail["input"]
+    if detail["type"] == "list_type" and isinstance(value, str):
+        return f"{path}: {value!r} is text, and a list is needed; write [{value}]"
     shown = f" (it is {value!r})" if isinstance(value, str | int | float | bool | None) else ""
     words = detail["msg"].removeprefix("Value error, ")
     return f"{path}: {words[:1].lower()}{words[1:]}{shown}"

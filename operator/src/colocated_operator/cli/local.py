@@ -9,10 +9,11 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pydantic.alias_generators import to_snake
 
@@ -22,6 +23,7 @@ from colocated_runtime.contract.attempt import Attempt
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.options import unknown
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.pod_template import items
 from colocated_runtime.contract.refusals import clash
 from colocated_runtime.contract.report import Report
 from colocated_runtime.contract.rules import IMMUTABLE
@@ -35,8 +37,6 @@ GRACE_SECONDS = 600
 GPU_FILES = ("/dev/nvidia[0-9]*", "/dev/dxg")
 """Of NVIDIA's driver, the second under Windows."""
 LOCK, REWARDS = "lock", "rewards"
-FIXED = tuple(field for field in IMMUTABLE if field != "resources")
-"""What a job that has checkpoints cannot change, as far as it counts here."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,7 @@ def unsuitable(document: Document) -> list[str]:
             found.append(
                 f"rewards[{index}].configMap: there is no ConfigMap {reward.config_map} in the file; put it there"
             )
+    found += _unsuitable_volumes(spec.runtime.pod_template)
     used = {reward.config_map for reward in spec.rewards}
     clashing = clash({name: data for name, data in document.config_maps.items() if name in used})
     if clashing:
@@ -216,6 +217,24 @@ def _unsuitable_source(field: str, uri: str) -> list[str]:
     return []
 
 
+def _unsuitable_volumes(template: Mapping[str, Any]) -> list[str]:
+    """ConfigMaps that the job's container finds as files in a pod, and not here."""
+    mounts = [
+        mount
+        for _, container in items(template, "containers")
+        if container.get("name") == names.CONTAINER
+        for mount in container.get("volumeMounts") or []
+        if mount and not os.path.exists(str(mount.get("mountPath")))
+    ]
+    return [
+        f"{field}.configMap: {config_map.get('name')} is mounted at {mount.get('mountPath')} in pods only; put its"
+        " files there on this machine, or leave the volume out of this run"
+        for field, volume in items(template, "volumes")
+        for mount in mounts
+        if isinstance(config_map := volume.get("configMap"), Mapping) and volume.get("name") == mount.get("name")
+    ]
+
+
 def _refuse_others(directory: Path) -> None:
     """Some names in it are written over and cleared."""
     others = [path for path in directory.iterdir() if path.name != LOCK]
@@ -241,7 +260,7 @@ def _refuse_changes(document: Document, directory: Path) -> None:
 def _fields(document: Document, last: Attempt) -> list[str]:
     """In which the job is not what its last attempt was given. A command of the user's decides for itself."""
     new, old = document.spec, last.spec
-    return [f"spec.{field}" for field in FIXED if getattr(new, to_snake(field)) != getattr(old, to_snake(field))]
+    return [f"spec.{field}" for field in IMMUTABLE if getattr(new, to_snake(field)) != getattr(old, to_snake(field))]
 
 
 def _config_maps(document: Document, directory: Path) -> list[str]:

@@ -1,9 +1,7 @@
 """The job's model as far as it is known on this machine, and what the job asks of it that it cannot have."""
 
-import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -12,8 +10,9 @@ from colocated_runtime.contract import uris
 from colocated_runtime.contract.job import JobSpec, Model
 from colocated_runtime.contract.options import unknown
 from colocated_runtime.contract.refusals import refusals
+from colocated_runtime.planner import config_file
 from colocated_runtime.planner.agreement import disagreements
-from colocated_runtime.planner.shapes import Shape, shape_of, shape_of_config
+from colocated_runtime.planner.shapes import Shape, shape_of
 
 
 def refuse(file: Path, spec: JobSpec, config: Path | None = None, *, planned: bool = False) -> Shape | None:
@@ -27,10 +26,12 @@ def refuse(file: Path, spec: JobSpec, config: Path | None = None, *, planned: bo
     if not found and spec.model and not spec.runtime.command:
         path = config or _local_config(spec.model)
         try:
-            shape = _shape(file, spec.model, path)
-        except Mistakes:
+            shape = config_file.read_shape(path) if path else shape_of(spec.model)
+        except config_file.NoConfig as error:
+            raise Mistakes(str(error)) from error
+        except ValueError as error:
             if planned or path is None:
-                raise
+                raise Mistakes(str(error) if path else f"{file}: spec.model.shape: {error}") from error
         found = disagreements(spec, shape) if shape else []
     if found:
         raise Mistakes(*(f"{file}: spec.{line}" for line in found))
@@ -44,31 +45,11 @@ def warn(file: Path, spec: JobSpec) -> None:
             typer.echo(f"warning: {file}: spec.{line} (that of runtime.image may have it)", err=True)
 
 
-def _shape(file: Path, model: Model, path: Path | None) -> Shape | None:
-    try:
-        return shape_of_config(_config(path)) if path else shape_of(model)
-    except OSError as error:
-        raise Mistakes(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise Mistakes(f"{path or f'{file}: spec.model.shape'}: {error}") from error
-
-
-def _config(path: Path) -> dict[str, Any]:
-    """Raise ValueError where the file is no config.json."""
-    try:
-        found = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"holds {type(found).__name__} where a model's config.json has an object")  # noqa: TRY004
-    return found
-
-
 def _local_config(model: Model) -> Path | None:
     source = uris.parse(model.source)
     if source.scheme != "file":
         return None
-    path = Path(source.path) / "config.json"
+    path = Path(source.path) / config_file.NAME
     with suppress(OSError):  # such as a name that is too long
         return path if path.exists() else None
     return None

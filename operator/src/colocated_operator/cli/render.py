@@ -1,5 +1,6 @@
 """`colocated render`: the objects that the operator would create for a job, to be looked at before they are."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from colocated_operator.desired import AttemptPlan, objects
 from colocated_operator.policies.planning import planned
 from colocated_operator.settings import Settings
 from colocated_runtime.contract import grace
+from colocated_runtime.contract.rules import IMAGE
 
 UID = "00000000-0000-0000-0000-000000000000"
 """In the place of the object's uid, which the API server gives; its first five characters are in every name."""
@@ -45,6 +47,8 @@ def rendered(file: Path, document: Document, image: str | None) -> list[dict[str
     warn(file, spec)
     if not (spec.runtime.image or image):
         raise Mistakes(f"{file}: spec.runtime.image: not said; give the operator's by --image, or set it in the file")
+    if image and not re.fullmatch(IMAGE, image):
+        raise Mistakes(f"--image: {image!r} is no reference; use e.g. registry.example/team/name:tag")
     memory_plan = planned(spec)
     if memory_plan and not memory_plan.fits:
         raise Mistakes(f"{file}: nothing would be created: {memory_plan.refusal}")

@@ -11,6 +11,7 @@ from colocated_operator.observe import ChildJob
 from colocated_operator.policies import planning, restart
 from colocated_operator.policies.ending import Ending
 from colocated_operator.policies.planning import with_plan
+from colocated_operator.policies.waiting import Waiting
 from colocated_operator.status import conditions
 from colocated_operator.status.conditions import Fact
 from colocated_runtime.contract import grace
@@ -71,14 +72,26 @@ def _next_attempt(s: Situation) -> Decision:
         host_reserve=reserve,
         grace_seconds=grace.period_seconds(s.status.throughput, memory),
     )
-    reason, message = (obstacle.reason, obstacle.message) if obstacle and tried else ("Creating", "")
+    waits = _waits(s)
+    reason, message = (waits.reason, waits.message) if waits else ("Creating", "")
     facts = conditions.reconciling(reason, message) | {
         "Running": Fact("False", reason, message),
         "Suspended": Fact("False", RESUMED if s.resuming else reason),
     }
     s = replace(s, status=with_plan(s.status, memory))
-    decision = with_status(s, "Restarting" if s.attempt else "Pending", facts)
+    decision = with_status(s, "Restarting" if s.attempt else "Pending", facts, waits_for=waits.reason if waits else "")
     return replace(decision, actions=(CreateAttempt(plan),))
+
+
+def _waits(s: Situation) -> Waiting | None:
+    """What the last try found in the way; what an operator before this one found stays true until this one tries."""
+    generation, obstacle, known = s.observation.job.generation, s.observation.obstacle, s.status.waiting
+    if obstacle and obstacle.generation == generation:
+        return Waiting(obstacle.reason, obstacle.message)
+    if known is None or s.status.observed_generation != generation:
+        return None
+    message = next((entry.message for entry in s.status.conditions if entry.type == "Reconciling"), "")
+    return Waiting(known.reason, message)
 
 
 # Suspension

@@ -85,7 +85,7 @@ def failed(s: Situation, outcome: Outcome, message: str, report: Report | None =
 
 def deadline_exceeded(s: Situation, report: Report | None = None) -> Decision:
     """Failed because activeDeadlineSeconds are over."""
-    message = f"the job took longer than activeDeadlineSeconds: {s.spec.active_deadline_seconds}"
+    message = f"the job took longer than spec.activeDeadlineSeconds: {s.spec.active_deadline_seconds}"
     return failed(s, Outcome.DEADLINE_EXCEEDED, message, report)
 
 
@@ -121,5 +121,6 @@ def refused(observation: Observation, status: JobStatus, now: datetime, reason: 
         "observed_generation": generation,
         "conditions": conditions.updated(status.conditions, facts, now, generation),
         "completion_time": status.completion_time or stamp(now),
+        "waiting": None,
     }
     return Decision(at_rest(status).model_copy(update=changes))

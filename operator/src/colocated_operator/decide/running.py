@@ -27,7 +27,7 @@ def running(s: Situation, child: ChildJob) -> Decision:
     resting = child.suspended or not pods  # the reports are those of pods that had to leave
     if resting:
         started = False
-    obstacle = waiting(child, pods, s.spec.nodes, s.now)
+    obstacle = waiting(child, pods, s.spec, s.now, s.observation.refusal)
     facts = (
         report_facts(reports, s.now) | _reachability(s, told=bool(reports)) | {"Suspended": Fact("False", "Running")}
     )
@@ -50,7 +50,8 @@ def running(s: Situation, child: ChildJob) -> Decision:
         facts["Running"] = Fact("False", obstacle.reason, obstacle.message)
     else:
         facts["Running"] = Fact("False", "Starting", reports[0].message if reports else "")
-    decision = with_status(s, "Running" if started else "Starting", facts)
+    waits_for = obstacle.reason if obstacle and not obstacle.stalled else ""
+    decision = with_status(s, "Running" if started else "Starting", facts, waits_for=waits_for)
     return Decision(at_rest(decision.status) if resting else decision.status, again_in=s.seconds_left)
 
 

@@ -14,12 +14,12 @@ from colocated_operator.settings import Settings
 from colocated_operator.status import conditions
 from colocated_operator.status.accuracy import accuracy_facts
 from colocated_operator.status.conditions import Fact, stamp
-from colocated_operator.status.reported import progress, report_facts, with_reports
+from colocated_operator.status.reported import progress, report_facts, save_facts, with_reports
 from colocated_operator.status.times import with_possible_times
 from colocated_runtime.contract.job import JobSpec
 from colocated_runtime.contract.refusals import refusals
 from colocated_runtime.contract.report import Report
-from colocated_runtime.contract.status import CheckpointsStatus, JobPhase, JobStatus
+from colocated_runtime.contract.status import CheckpointsStatus, JobPhase, JobStatus, WaitingStatus
 
 SUSPENDING: Literal["Suspending"] = "Suspending"
 """Phase, and reason of Suspended=False, while the pods save and end."""
@@ -167,14 +167,19 @@ def parse(raw: Mapping[str, Any]) -> tuple[JobSpec | None, str]:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         return None, f"spec.{place}: {first['msg']}"
-    return spec, "; ".join(str(refusal) for refusal in refusals(spec)[:5])
+    return spec, "; ".join(f"spec.{refusal}" for refusal in refusals(spec)[:5])
 
 
-def with_status(s: Situation, phase: JobPhase, facts: conditions.Facts, final: Report | None = None) -> Decision:
-    """The status with what the reports say, a phase and conditions. `final` is the report that ended the attempt."""
+def with_status(
+    s: Situation, phase: JobPhase, facts: conditions.Facts, final: Report | None = None, waits_for: str = ""
+) -> Decision:
+    """The status with what the reports say, a phase and conditions.
+
+    `final` is the report that ended the attempt, `waits_for` the reason that keeps it from running.
+    """
     reports = [final] if final else s.reports
     status = with_reports(s.status, reports, s.spec.checkpoint.keep)
-    facts = accuracy_facts(status) | dict(facts)
+    facts = accuracy_facts(status) | save_facts(reports) | dict(facts)
     if phase in RESTING:
         status, facts = at_rest(status), conditions.idle() | facts
     if final:
@@ -187,8 +192,16 @@ def with_status(s: Situation, phase: JobPhase, facts: conditions.Facts, final: R
         "observed_generation": generation,
         "conditions": conditions.updated(status.conditions, facts, s.now, generation),
         "completion_time": None,
+        "waiting": waiting_since(s.status.waiting, waits_for, s.now),
     }
     if reports:
         heard = datetime.fromtimestamp(reports[0].updated, UTC)
         changes["observed_at"] = stamp(min(heard, s.now))
     return Decision(status.model_copy(update=changes))
+
+
+def waiting_since(before: WaitingStatus | None, reason: str, now: datetime) -> WaitingStatus | None:
+    """The wait for `reason`, which goes on where it was the reason before; None without one."""
+    if not reason:
+        return None
+    return before if before and before.reason == reason else WaitingStatus(reason=reason, since=stamp(now))

@@ -155,7 +155,7 @@ def _killed_for_memory(pod: ChildPod, report: Report | None) -> Ending:
             message = f"pod {pod.name}: {node_memory_ran_out(limit, report.host_used_bytes)}"
             return Ending(Outcome.PREEMPTED, message, pod.exit_code, report)
     most = f"{limit / 2**30:.1f} GiB"
-    message = f"pod {pod.name} used more than its memory limit of {most}; raise resources.limits.memory"
+    message = f"pod {pod.name} used more than its memory limit of {most}; raise spec.resources.limits.memory"
     return Ending(Outcome.HOST_OUT_OF_MEMORY, message, pod.exit_code, report)
 
 

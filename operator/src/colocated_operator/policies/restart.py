@@ -34,7 +34,7 @@ def after(outcome: Outcome, message: str, policy: Restart, counted: int, fruitle
     if not verdict.restart:
         return Final(message)
     if verdict.counted and counted >= policy.max_restarts:
-        return Final(f"{message} (restart.maxRestarts: {policy.max_restarts} used up)")
+        return Final(f"{message} (spec.restart.maxRestarts: {policy.max_restarts} used up)")
     if not verdict.counted and fruitless >= FRUITLESS_LIMIT:
         return Final(f"{fruitless} times in a row without one step of progress; the last: {message}")
     return Restarting(verdict.counted)

@@ -43,8 +43,8 @@ def _limit(pulled: Pulled, watchdog: Watchdog) -> tuple[str, int]:
     stall, start = watchdog.stall_timeout_seconds, watchdog.start_timeout_seconds
     may_start = pulled.report is None or pulled.report.stage not in STARTED
     if may_start and start > stall:
-        return "watchdog.startTimeoutSeconds", start
-    return "watchdog.stallTimeoutSeconds", stall
+        return "spec.watchdog.startTimeoutSeconds", start
+    return "spec.watchdog.stallTimeoutSeconds", stall
 
 
 def _words(pod: ChildPod, pulled: Pulled, limit: str, spec: JobSpec) -> str:
@@ -53,8 +53,8 @@ def _words(pod: ChildPod, pulled: Pulled, limit: str, spec: JobSpec) -> str:
     changed = _own_command(spec)
     if changed:
         return (
-            f"{said}: {pulled.error}; runtime.podTemplate sets {changed} of the container {names.CONTAINER}, which"
-            " replaces the launcher: take it out, and give your program as runtime.command"
+            f"{said}: {pulled.error}; spec.runtime.podTemplate sets {changed} of the container {names.CONTAINER}, which"
+            " replaces the launcher: take it out, and give your program as spec.runtime.command"
         )
     return f"{said}: {pulled.error}; where it only was slow, raise that"
 

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from colocated_operator.observe import STARTING, ChildJob, ChildPod
+from colocated_operator.observe import STARTING, ChildJob, ChildPod, Observation
+from colocated_operator.policies.fields import TEMPLATE, of_missing, of_refusal, of_unschedulable, see
 from colocated_runtime.contract import names
+from colocated_runtime.contract.job import JobSpec
 
 IMAGE = (
     "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
@@ -25,25 +27,46 @@ class Waiting:
     """Whether only a change of the spec can mend it."""
 
 
-def waiting(child: ChildJob | None, pods: tuple[ChildPod, ...], nodes: int, now: datetime) -> Waiting | None:
-    """The most telling reason; None if nothing is in the way."""
-    if child and child.suspended:
+PODS_COME = timedelta(seconds=3)
+"""So long the Job's controller may take to make its pods."""
+
+
+def lacking_pods(observation: Observation, now: datetime) -> ChildJob | None:
+    """The Job whose pods do not come, so that its own Events are worth a look."""
+    child = max(observation.children, key=lambda child: child.attempt, default=None)
+    if child is None or not child.live or child.deleting or child.suspended or child.failing:
+        return None
+    present = [pod for pod in observation.pods_of(child.attempt) if not pod.gone]
+    return child if len(present) < child.completions and now - child.created > PODS_COME else None
+
+
+def waiting(
+    child: ChildJob, pods: tuple[ChildPod, ...], spec: JobSpec, now: datetime, refusal: str = ""
+) -> Waiting | None:
+    """The most telling reason; None if nothing is in the way. `refusal`: the answer to the last try to make a pod."""
+    if child.suspended:
         return Waiting("Queued", f"Job {child.name} is suspended by its queue and waits for admission")
     for pod in pods:
-        found = None if pod.ended else _unscheduled(pod) or _stuck(pod)
+        found = None if pod.ended else _unscheduled(pod, spec) or _stuck(pod, spec)
         if found:
             return found
-    if len(pods) < nodes:
-        why = f"; kubectl describe job {child.name} says why (quota, Pod Security)" if child else ""
-        return Waiting("PodsPending", f"{len(pods)} of {nodes} pods exist{why}")
+    if len(pods) < spec.nodes:
+        exist = f"{len(pods)} of {spec.nodes} pods exist"
+        if refusal:
+            why = f"{refusal}{see(of_refusal(refusal, spec))}"
+            return Waiting("PodsRefused", f"{exist}, for the API server says: {why}")
+        return Waiting("PodsPending", f"{exist}; kubectl describe job {child.name} says why (quota, Pod Security)")
     return next((found for pod in pods if not pod.ended and (found := _slow(pod, now))), None)
 
 
-def _unscheduled(pod: ChildPod) -> Waiting | None:
-    return Waiting("Unschedulable", f"pod {pod.name}: {pod.unschedulable}") if pod.unschedulable else None
+def _unscheduled(pod: ChildPod, spec: JobSpec) -> Waiting | None:
+    if not pod.unschedulable:
+        return None
+    why = f"{pod.unschedulable.rstrip('.')}{see(of_unschedulable(pod.unschedulable, spec))}"
+    return Waiting("Unschedulable", f"pod {pod.name}: {why}")
 
 
-def _stuck(pod: ChildPod) -> Waiting | None:
+def _stuck(pod: ChildPod, spec: JobSpec) -> Waiting | None:
     """A container that cannot be started: ours, one that runs before it, or one beside it."""
     reason = pod.waiting_reason
     if not reason or reason in STARTING:
@@ -52,11 +75,11 @@ def _stuck(pod: ChildPod) -> Waiting | None:
     which = f"pod {pod.name}" if ours else f"pod {pod.name}, container {pod.waiting_container}"
     message = f"{which}: {reason}: {pod.waiting_message}"
     if reason in IMAGE:
-        field = "runtime.image" if ours else "runtime.podTemplate"
-        return Waiting("ImageError", f"{message}; see {field}", stalled=reason == "InvalidImageName")
+        field = "spec.runtime.image" if ours else TEMPLATE
+        return Waiting("ImageError", f"{message}{see(iter([field]))}", stalled=reason == "InvalidImageName")
     if reason in CONFIG:
-        field = "runtime.env, runtime.envFrom" if ours else "runtime.podTemplate"
-        return Waiting("ConfigError", f"{message}; see {field}")
+        fields = of_missing(pod.waiting_message, spec) if ours else iter([TEMPLATE])
+        return Waiting("ConfigError", f"{message}{see(fields)}")
     return Waiting(reason, message)
 
 

@@ -27,6 +27,11 @@ TOLD: dict[tuple[str, str], Kind] = {
 }
 """Condition and status → type of the Event that a transition to it makes."""
 
+SETTLES: dict[str, timedelta] = {"PodsPending": timedelta(seconds=10)}
+"""Waits that every start passes through: what is over sooner is no news."""
+USUAL = ("Queued",)
+"""Waits that are as they should be."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -41,7 +46,8 @@ class Event:
 
 def events(status: JobStatus, now: datetime) -> list[Event]:
     """All Events that `status` tells of and that are still news."""
-    return [event for event in _all(status) if now - datetime.fromisoformat(event.time) < NEWS]
+    found = [*_all(status), *_waiting(status, now)]
+    return [event for event in found if now - datetime.fromisoformat(event.time) < NEWS]
 
 
 def _all(status: JobStatus) -> Iterator[Event]:
@@ -77,8 +83,22 @@ def _pressure(status: JobStatus, condition: Condition | None) -> Iterator[Event]
         yield Event(name, "Warning", reason, condition.message, condition.last_transition_time)
 
 
+def _waiting(status: JobStatus, now: datetime) -> Iterator[Event]:
+    waiting = status.waiting
+    if waiting is None or now - datetime.fromisoformat(waiting.since) < SETTLES.get(waiting.reason, timedelta(0)):
+        return
+    message = next((entry.message for entry in status.conditions if entry.type == "Reconciling"), "")
+    kind: Kind = "Normal" if waiting.reason in USUAL else "Warning"
+    yield Event(f"{waiting.reason.lower()}-{_compact(waiting.since)}", kind, waiting.reason, message, waiting.since)
+
+
+def _compact(time: str) -> str:
+    """As part of a name."""
+    return time.translate(str.maketrans("", "", ":-")).lower()
+
+
 def _transition(condition: Condition, kind: Kind) -> Event:
-    when = condition.last_transition_time.translate(str.maketrans("", "", ":-")).lower()
+    when = _compact(condition.last_transition_time)
     reason = condition.reason if condition.type in ("Stalled", "Suspended") else f"{condition.type}{condition.reason}"
     name = f"{condition.type.lower()}-{when}"
     return Event(name, kind, reason, condition.message, condition.last_transition_time)

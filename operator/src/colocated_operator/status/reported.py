@@ -145,16 +145,24 @@ def report_facts(reports: Sequence[Report], now: datetime) -> dict[str, Fact]:
             if first.weights.in_sync
             else Fact("False", "Stale", f"step {first.weights.step}: {first.weights.message}")
         )
+    return facts | save_facts(reports)
+
+
+def save_facts(reports: Sequence[Report]) -> dict[str, Fact]:
+    """What they say of checkpoints, which pods write while they leave, too."""
+    first = next(iter(reports), None)
+    if first is None:
+        return {}
     if first.checkpoint_error:
-        facts["CheckpointReady"] = Fact("False", "SaveFailed", first.checkpoint_error)
-    elif first.slow_save:
+        return {"CheckpointReady": Fact("False", "SaveFailed", first.checkpoint_error)}
+    if first.slow_save:
         over = first.stage is Stage.FINISHED
-        facts["CheckpointReady"] = Fact("False", "SaveFailed" if over else "SaveSlow", first.slow_save)
-    elif too_short := shortage(first.throughput, first.grace_seconds):
-        facts["CheckpointReady"] = Fact("False", "GracePeriodTooShort", too_short)
-    elif first.checkpoints:
-        facts["CheckpointReady"] = Fact("True", "Saved", first.checkpoints[-1].uri)
-    return facts
+        return {"CheckpointReady": Fact("False", "SaveFailed" if over else "SaveSlow", first.slow_save)}
+    if too_short := shortage(first.throughput, first.grace_seconds):
+        return {"CheckpointReady": Fact("False", "GracePeriodTooShort", too_short)}
+    if first.checkpoints:
+        return {"CheckpointReady": Fact("True", "Saved", first.checkpoints[-1].uri)}
+    return {}
 
 
 def latest_pressure(reports: Sequence[Report]) -> Pressure | None:

@@ -17,12 +17,13 @@ def with_possible_times(status: JobStatus, now: datetime) -> JobStatus:
         for entry in status.conditions
     ]
     restarts = [entry.model_copy(update={"time": _needed(entry.time, now)}) for entry in status.restarts]
-    saved = status.checkpoints
+    saved, waiting = status.checkpoints, status.waiting
     kept = [entry.model_copy(update={"time": _needed(entry.time, now)}) for entry in saved.kept]
     changes = {
         "conditions": conditions,
         "restarts": restarts,
         "checkpoints": saved.model_copy(update={"time": _possible(saved.time, now), "kept": kept}),
+        "waiting": waiting and waiting.model_copy(update={"since": _needed(waiting.since, now)}),
         "start_time": _possible(status.start_time or "", now) or None,
         "completion_time": _possible(status.completion_time or "", now) or None,
         "observed_at": _possible(status.observed_at, now),

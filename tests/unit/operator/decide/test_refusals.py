@@ -75,7 +75,8 @@ def test_another_container_that_cannot_start_is_named_and_not_sought_in_runtime_
     life.put_pod(pod(1, ip="", phase="Pending", **changes))
     life.one_pass()
     assert life.condition("Running")["message"] == (
-        "pod job-abcde-1-0-x, container fetch: ErrImagePull: not found; see runtime.podTemplate"
+        "pod job-abcde-1-0-x, container fetch: ErrImagePull: not found; see spec.runtime.podTemplate;"
+        " what is edited holds for the next attempt: suspend and resume"
     )
 
 

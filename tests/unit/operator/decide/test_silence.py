@@ -31,9 +31,9 @@ def silent(life: Life, seconds: int, every: int = 5, *, reached: bool = True, nu
 @pytest.mark.parametrize(
     ("known", "seconds", "field"),
     [
-        (Pulled(TRAINS), 100, "watchdog.stallTimeoutSeconds (100 s)"),
-        (Pulled(STARTS), 300, "watchdog.startTimeoutSeconds (300 s)"),
-        (Pulled(None), 300, "watchdog.startTimeoutSeconds (300 s)"),
+        (Pulled(TRAINS), 100, "spec.watchdog.stallTimeoutSeconds (100 s)"),
+        (Pulled(STARTS), 300, "spec.watchdog.startTimeoutSeconds (300 s)"),
+        (Pulled(None), 300, "spec.watchdog.startTimeoutSeconds (300 s)"),
     ],
 )
 def test_silent_launcher_is_given_up_a_minute_after_its_own_watchdog(known: Pulled, seconds: int, field: str) -> None:
@@ -65,8 +65,8 @@ def test_command_that_replaces_the_launcher_is_named() -> None:
     life = life_of(Pulled(None), runtime=SLEEPS)
     silent(life, 400)
     assert life.status["restarts"][0]["message"].endswith(
-        "; runtime.podTemplate sets command of the container colocated, which replaces the launcher: take it out, and"
-        " give your program as runtime.command"
+        "; spec.runtime.podTemplate sets command of the container colocated, which replaces the launcher: take it out,"
+        " and give your program as spec.runtime.command"
     )
 
 

@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 
+import pytest
 from tests.unit.operator.cluster import START, Life, pod, spec
 
 from colocated_operator.decide import DeleteJob
 from colocated_operator.observe import Obstacle, Trace
 from colocated_runtime.contract.outcome import Outcome
+from colocated_runtime.contract.report import Stage
 
 
 def test_suspend_deletes_the_job_and_resume_goes_on_uncounted() -> None:
@@ -118,3 +120,28 @@ def test_job_suspended_from_the_start_creates_nothing() -> None:
     life = Life(spec(suspend=True))
     assert life.one_pass().actions == ()
     assert life.status["phase"] == "Suspended"
+
+
+@pytest.mark.parametrize(
+    ("leaving", "said"),
+    [
+        ({}, ("True", "Saved", "pvc://c/checkpoint-7")),
+        ({"checkpoint_error": "step 7: No space left"}, ("False", "SaveFailed", "step 7: No space left")),
+    ],
+)
+def test_what_the_pods_save_while_they_leave_is_told(leaving: dict[str, str], said: tuple[str, str, str]) -> None:
+    life = Life()
+    life.one_pass()
+    life.runs(step=3)
+    life.spec = spec(suspend=True)
+    life.one_pass()
+    life.runs(step=7, stage=Stage.STOPPING, **leaving)
+    life.one_pass()
+    assert life.status["phase"] == "Suspending"
+    found = life.condition("CheckpointReady")
+    assert (found["status"], found["reason"], found["message"]) == said
+    life.put_pod(pod(1, gone=True))
+    life.one_pass()
+    assert life.status["phase"] == "Suspended"
+    found = life.condition("CheckpointReady")
+    assert (found["status"], found["reason"], found["message"]) == said

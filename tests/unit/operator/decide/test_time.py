@@ -71,7 +71,7 @@ def test_deadline_that_was_lowered_ends_the_job_then() -> None:
     assert life.status["phase"] == "Running"
     decision = life.passes(15)
     assert life.condition("Failed")["reason"] == "DeadlineExceeded"
-    assert life.condition("Failed")["message"] == "the job took longer than activeDeadlineSeconds: 30"
+    assert life.condition("Failed")["message"] == "the job took longer than spec.activeDeadlineSeconds: 30"
     assert decision.actions == ()
     assert life.children[1].gone
 
