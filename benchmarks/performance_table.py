@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, from what `step_time.py` measured: a line a side in results/step_time.jsonl.
+"""The tables of docs/performance.md, from what `step_time.py` and `capacity.py` measured: a line a side in results/.
 
 python benchmarks/performance_table.py            prints them
 python benchmarks/performance_table.py --write    puts them into docs/performance.md
@@ -16,7 +16,10 @@ HERE = Path(__file__).parent
 DOCUMENT = HERE.parent / "docs" / "performance.md"
 sys.path.insert(0, str(HERE))
 
+from capacity import table as capacity_table  # noqa: E402
 from document import main, with_tables  # noqa: E402
+from placement import layouts  # noqa: E402
+from placement import table as placement_table  # noqa: E402
 from step_time import PROMPT, lengths  # noqa: E402
 
 BANDWIDTH, FLOPS = 4.3e12, 790e12
@@ -74,22 +77,54 @@ def case_table(trl: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
     yield ""
 
 
-def tables() -> Iterator[str]:
-    """Of every case of which both sides are there, in the order of the file."""
+def lines_of(name: str) -> list[dict[str, Any]]:
+    """What was kept of a benchmark."""
+    return [json.loads(line) for line in (HERE / "results" / f"{name}.jsonl").read_text().splitlines()]
+
+
+def by_case() -> list[dict[str, dict[str, Any]]]:
+    """The sides of each case that step_time.py measured, in the order of its file."""
     sides: dict[str, dict[str, Any]] = {}
-    for text in (HERE / "results" / "step_time.jsonl").read_text().splitlines():
-        run = json.loads(text)
+    for run in lines_of("step_time"):
         sides.setdefault(json.dumps(run["case"]), {})[run["side"]] = run
-    for found in sides.values():
-        if len(found) == 2:
+    return list(sides.values())
+
+
+def steps() -> Iterator[str]:
+    """Of every case of which both sides are there."""
+    for found in by_case():
+        if "trl" in found and "ours" in found:
             yield from case_table(found["trl"], found["ours"])
 
 
-TABLES = {"steps": tables}
+def without_engine() -> Iterator[str]:
+    """TRL generating by transformers beside ours."""
+    yield "| seconds | transformers | colocated-rl | ratio |"
+    yield "|---|---|---|---|"
+    for found in by_case():
+        if "transformers" in found:
+            for name in ("generation", "whole step"):
+                one, other = (found[side]["median"][SPANS[name][0]] for side in ("transformers", "ours"))
+                yield f"| {name} | {one:.2f} | {other:.2f} | {one / other:.2f} |"
+
+
+def separate() -> Iterator[str]:
+    """Eight GPUs, 64 completions of 512 tokens each; splits with more samplers or fewer take longer."""
+    runs = [run for run in lines_of("step_time") if run["case"]["tokens"] == "512" and run["side"] != "transformers"]
+    found = layouts(runs, 8, 64)
+    yield from placement_table([each for each in found if "+" not in each.name or each.name[4] in "234"])
+
+
+TABLES = {
+    "steps": steps,
+    "transformers": without_engine,
+    "placement": separate,
+    "capacity": lambda: capacity_table(lines_of("capacity")),
+}
 
 
 def written(document: str) -> str:
-    """`document` with the tables in their place."""
+    """`document` with the tables in their places."""
     return with_tables(document, TABLES)
 
 

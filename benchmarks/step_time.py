@@ -5,8 +5,8 @@
 Both sides get the same model (random Qwen2 of the shape of 7B or 1.5B), prompts, options and lengths: every completion
 is as long as it is told, `--tokens 512` each, or anything between two lengths (the same draws on both sides). Versions
 are those of the environment. The first step, of short completions, warms up; the figures are medians of the others.
-OUT_DIR gets a JSON file
-a side; the table shows those that are there, so that the two sides of a long case can be run by two commands.
+OUT_DIR gets a JSON file a side; the table shows those that are there, so that the two sides of a long case can be run
+by two commands. A third side, "transformers", is TRL without an engine.
 `--trl` and `--ours` change the options of one side, as JSON: TRL's own names; of ours also "tokens" (at once),
 "recompute" (none, selective, half, full) and "compile" (an experiment: torch.compile of each layer). `--kernels` also
 lists where the device's time went in the last step, by kernel. `--shape tiny --cpu` is a dry run: TRL's own engine does
@@ -31,7 +31,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "operator/src"), str(ROOT / "runtime/src")]
 
-SIDES = ("trl", "ours")
+SIDES = ("trl", "ours", "transformers")
 SHAPES: dict[str, dict[str, Any]] = {
     "7b": {
         "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
@@ -131,7 +131,7 @@ def write_inputs(case: argparse.Namespace) -> None:
     where = case.work / case.shape
     if not (where / "config.json").exists():
         config = Qwen2Config(
-            **SHAPES[case.shape], max_position_embeddings=32768, eos_token_id=2, bos_token_id=None, pad_token_id=0
+            **SHAPES[case.shape], max_position_embeddings=131072, eos_token_id=2, bos_token_id=None, pad_token_id=0
         )
         torch.manual_seed(7)
         with torch.device("cpu" if case.cpu else "cuda"):
@@ -144,8 +144,8 @@ def write_inputs(case: argparse.Namespace) -> None:
     (case.work / "rewards/bench/bench_reward.py").write_text(REWARD)
 
 
-def build_trl(case: argparse.Namespace) -> Any:
-    """TRL's trainer with its own colocated engine."""
+def build_trl(case: argparse.Namespace, *, engine: bool = True) -> Any:
+    """TRL's trainer with its own colocated engine, or generating by transformers."""
     from datasets import load_dataset
     from transformers import AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
@@ -157,16 +157,18 @@ def build_trl(case: argparse.Namespace) -> Any:
     arguments = {
         "output_dir": str(case.work / "trl"), "report_to": "none", "save_strategy": "no", "bf16": True,
         "use_cpu": case.cpu, "model_init_kwargs": {"dtype": "bfloat16", "device_map": None},
-        "use_vllm": not case.cpu, "vllm_mode": "colocate", "vllm_enable_sleep_mode": True,
+        "use_vllm": engine and not case.cpu, "vllm_mode": "colocate", "vllm_enable_sleep_mode": True,
         "vllm_gpu_memory_utilization": case.utilization, "vllm_max_model_length": PROMPT + longest(case),
         **options(case, "trl"),
     }  # fmt: skip
+    if not engine:
+        arguments["generation_kwargs"] = {"min_new_tokens": longest(case)}
     trainer = GRPOTrainer(
         model=model, reward_funcs=[reward], args=GRPOConfig(**arguments),
         train_dataset=load_dataset("json", data_files=str(case.work / "prompts.jsonl"), split="train"),
         processing_class=AutoTokenizer.from_pretrained(model, padding_side="left"),
     )  # fmt: skip
-    if case.cpu:
+    if case.cpu and engine:
         from colocated_runtime.worker.trainers import Colocated
 
         trainer.args.use_vllm = trainer.use_vllm = True
@@ -252,17 +254,12 @@ def measure(case: argparse.Namespace, side: str) -> dict[str, Any]:
     from colocated_runtime.worker.phases import cuda_usage
 
     began = time.perf_counter()
-    trainer = {"trl": build_trl, "ours": build_ours}[side](case)
+    trainer = BUILD[side](case)
     started = time.perf_counter() - began
     clock = Stopwatch(
         (lambda: None) if case.cpu else torch.cuda.synchronize, (lambda: 0) if case.cpu else lambda: cuda_usage().peak
     )
-    engine = trainer.vllm_generation
-    ours = hasattr(engine, "_run")  # which calls no `LLM.generate`: it looks for a stop between engine steps
-    tell_lengths(engine.llm, "enqueue" if ours else "generate", lengths(case.tokens))
-    clock.around(*(engine, "_run") if ours else (engine.llm, "generate"), "decode")
-    clock.around(engine, "sync_weights", "sync")
-    clock.around(engine, "generate", "switch")
+    time_generation(trainer, clock, case)
     clock.around(trainer, "_calculate_rewards", "rewards")
     clock.around(trainer, "_generate_and_score_completions", "score")
     trainer.add_callback(timer := Timer(clock))
@@ -281,6 +278,22 @@ def measure(case: argparse.Namespace, side: str) -> dict[str, Any]:
         "logged": {name: trainer.state.log_history[0].get(name) for name in ("loss", "reward", "entropy", "grad_norm")},
         "pressure": [event.message for event in pressure(trainer)],
     }  # fmt: skip
+
+
+def time_generation(trainer: Any, clock: Stopwatch, case: argparse.Namespace) -> None:
+    """Set the completions' lengths, and time what makes them; with transformers they are all of the longest."""
+    if not trainer.use_vllm:
+        clock.around(trainer, "_generate_single_turn", "decode")
+        return
+    engine = trainer.vllm_generation
+    ours = hasattr(engine, "_run")  # which calls no `LLM.generate`: it looks for a stop between engine steps
+    tell_lengths(engine.llm, "enqueue" if ours else "generate", lengths(case.tokens))
+    clock.around(*(engine, "_run") if ours else (engine.llm, "generate"), "decode")
+    clock.around(engine, "sync_weights", "sync")
+    clock.around(engine, "generate", "switch")
+
+
+BUILD = {"trl": build_trl, "ours": build_ours, "transformers": lambda case: build_trl(case, engine=False)}
 
 
 def pressure(trainer: Any) -> list[Any]:
@@ -362,7 +375,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     lines = [f"| seconds | {' | '.join(sides)} | ratio |", f"|---|{'---|' * (len(sides) + 1)}"]
     for span in spans:
         values = [results[side]["median"].get(span, 0.0) for side in sides]
-        ratio = f"{values[0] / values[1]:.2f}" if len(values) == 2 and values[1] else ""
+        ratio = f"{values[0] / values[1]:.2f}" if len(values) > 1 and values[1] else ""
         lines.append(f"| {span} | {' | '.join(f'{value:.3f}' for value in values)} | {ratio} |")
     peaks = [max(results[side]["peak_gib"].values(), default=0) for side in sides]
     return "\n".join([*lines, f"| peak GiB | {' | '.join(map(str, peaks))} | |"])
@@ -377,9 +390,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=4, help="with the one that warms up")
     parser.add_argument("--micro-batch", type=int, default=8)
     parser.add_argument("--utilization", type=float, default=0.3, help="the engine's share of the GPU")
-    parser.add_argument("--side", action="append", choices=SIDES, help="both, one after the other, unless said")
+    parser.add_argument("--side", action="append", choices=SIDES, help="trl and ours, one after the other, unless said")
     parser.add_argument("--trl", default="{}")
     parser.add_argument("--ours", default="{}")
+    parser.add_argument("--transformers", default="{}")
     parser.add_argument("--kernels", action="store_true", help="time by kernel of the last step, into OUT_DIR")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--work", type=Path, default=Path("/tmp/step-time"), help="for models and scratch")  # noqa: S108
@@ -397,7 +411,7 @@ def main() -> int:
     if case.child:
         (case.out / f"{name}-{case.child}.json").write_text(json.dumps(measure(case, case.child)))
         return 0
-    for child in ("inputs", *(case.side or SIDES)):
+    for child in ("inputs", *(case.side or ("trl", "ours"))):
         with (case.out / f"{name}-{child}.log").open("w") as log:
             code = subprocess.run([sys.executable, *sys.argv, "--child", child], stdout=log, stderr=log).returncode
         print(json.dumps({"case": name, "part": child, "exit": code}), flush=True)

@@ -90,6 +90,7 @@ def run(name: str, out: Path, models: Path) -> bool:
 
 def main() -> int:
     out = Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
     models = Path("/tmp/gpu-smoke-models")
     models.mkdir(exist_ok=True)
     write_models(models)
